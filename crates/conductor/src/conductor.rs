@@ -114,6 +114,8 @@ pub struct Conductor {
     pub generation: u64,
     pub(crate) uncontended: Uncontended,
     pub(crate) published: Published,
+    /// Threads that are left alone, each with the generation of the last timetable that has them.
+    pub(crate) left_alone: Vec<(u64, JobId, Vec<u32>)>,
     pub(crate) switchers: Switchers,
     pub(crate) has_common_group: bool,
     /// Gangs whose standing is stated anew, until a timetable that does so is in force.
@@ -162,6 +164,7 @@ impl Conductor {
             generation: 0,
             uncontended: Uncontended::new(setup.passthrough),
             published: Published::default(),
+            left_alone: Vec::new(),
             switchers: setup.switchers,
             has_common_group: setup.has_common_group,
             restated: BTreeSet::new(),

@@ -219,6 +219,7 @@ impl Job {
             suspended: self.suspended,
             placement: home.placement.clone(),
             normal: home.normal.into(),
+            keeps_attributes: home.members.keeps_attributes,
             affinity: home.affinity.clone(),
             signals: self.signals,
             auto: self.auto.is_some(),

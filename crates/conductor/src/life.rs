@@ -196,8 +196,9 @@ pub struct Leaver {
     pub known: Vec<u32>,
     /// Gives back to them what they had.
     pub actions: Vec<Action>,
-    /// The attributes that its other threads have by default.
-    pub normal: Attributes,
+    /// The attributes that its other threads have by default; absent where nothing was done to
+    /// those of any.
+    pub normal: Option<Attributes>,
     /// Where it came from, if not from where the first one of the job did.
     pub joined: Option<JoinedProcess>,
     /// Timetables of this generation do not have it any more.
@@ -385,6 +386,7 @@ impl Conductor {
         permit(job, Moment::Detach).map_err(|_| gone.clone())?;
         let home = job.home.as_mut().ok_or(gone)?;
         let mut actions = Vec::new();
+        let normal = home.members.default_of(pid);
         let known = home.members.let_go(tids, &mut actions);
         if let Placement::Tree { processes } = &mut home.placement {
             // The process is found by itself, also once its parents have ended.
@@ -393,7 +395,6 @@ impl Conductor {
             // The next slot would have continued it.
             actions.push(Action::Signal { job: id, pid, signal: Signal::Continue });
         }
-        let normal = home.normal;
         let joined = home.joined.iter().find(|it| it.pid == pid).cloned();
         home.leaving.push(pid);
         // The process gets the job's last signal.
@@ -476,9 +477,9 @@ impl Conductor {
         permit(job, Moment::DetachThread).map_err(|_| gone.clone())?;
         let home = job.home.as_mut().ok_or(gone)?;
         let mut actions = Vec::new();
+        let normal = home.members.default_of(tid);
         home.members.let_go(&[tid], &mut actions);
         home.leaving.push(tid);
-        let normal = home.normal;
         self.order(actions.iter().cloned());
         // The timetables in force still have it.
         self.schedule.renew();

@@ -241,9 +241,13 @@ impl Conductor {
             // Also those that take no turns any more, which no timetable would state.
             self.has_new_members.extend(jobs);
         }
+        for id in self.jobs.keys().copied().collect::<Vec<JobId>>() {
+            self.unpin_left_alone(id);
+        }
         let unknown = self.published.unknown(followed.missed);
         if !followed.is_behind {
             self.published.all_follow();
+            self.unpin_left_alone_again();
         }
         // A timetable that is not in force everywhere yet is replaced as a whole; a switcher that
         // does not come for it loses it, rather than that the others go through all of it again.
@@ -319,10 +323,38 @@ impl Conductor {
     /// on.
     pub fn was_read(&mut self, id: JobId) {
         let machine = self.machine();
+        self.unpin_left_alone(id);
         let Some(job) = self.jobs.get(&id) else { return };
         let is_over_limit = job.eligibility(machine) == Eligibility::TooManyThreads;
         if is_over_limit && job.activity.awake && self.over_thread_limit.insert(id) {
             self.notes.push(Note::TooManyThreads(id));
+        }
+    }
+
+    /// Owners made threads of a job real-time ones: these run where they like, from now on. A
+    /// timetable that is followed yet may restrict them once more.
+    fn unpin_left_alone(&mut self, id: JobId) {
+        let home = self.jobs.get_mut(&id).and_then(|job| job.home.as_mut());
+        let Some(home) = home else { return };
+        let tids = home.members.take_left_alone();
+        if !tids.is_empty() {
+            let unpin = home.members.unpin_left_alone(&tids);
+            self.order(unpin);
+            self.left_alone.push((self.generation, id, tids));
+        }
+    }
+
+    /// The same, once no timetable that has them is followed.
+    fn unpin_left_alone_again(&mut self) {
+        let (are_out, others) = std::mem::take(&mut self.left_alone)
+            .into_iter()
+            .partition(|(generation, _, _)| *generation < self.generation);
+        self.left_alone = others;
+        let are_out: Vec<(u64, JobId, Vec<u32>)> = are_out;
+        for (_, id, tids) in are_out {
+            let home = self.jobs.get(&id).and_then(|job| job.home.as_ref());
+            let unpin = home.map(|home| home.members.unpin_left_alone(&tids));
+            self.order(unpin.into_iter().flatten());
         }
     }
 

@@ -157,7 +157,9 @@ pub struct Linux;
 impl Kernel for Linux {
     fn perform(&self, bound: &Bound) -> io::Result<()> {
         match (&bound.action, &bound.handle) {
-            (Action::Attributes { tid, attributes }, _) => thread::set_attributes(*tid, attributes),
+            (Action::Attributes { tid, attributes, known }, _) => {
+                thread::switch(*tid, attributes, known)
+            }
             (Action::Affinity { tid, cpus }, _) => thread::set_affinity(*tid, cpus),
             (Action::Control { control, .. }, Handle::Control(file)) => file.set(*control),
             (Action::Signal { signal, .. }, Handle::Process(process)) => {

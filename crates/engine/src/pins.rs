@@ -1,14 +1,17 @@
-//! Which CPUs gangd gave to the threads of a job, on file.
+//! What a release must know of the threads of a job that cannot be seen on them, on file.
 //!
 //! Problem: a thread carries its CPUs with it, and nothing about them says who chose them. A
 //! release that knows nothing else would leave threads on the CPUs of their last slot for ever, or
-//! take from a program what it chose itself.
+//! take from a program what it chose itself. Nor does a thread in its slot show which policy its
+//! owner wants, where that is not the one that the job's first thread had.
 //!
 //! Approach: a file of binary words beside that of the job. A set of CPUs is in it before a
-//! switcher may hear of it, and a thread that had chosen its own when it was first seen. Each is
-//! written by one call, so that a reader finds nothing half done after the daemon died.
+//! switcher may hear of it, and a thread that had chosen its own when it was first seen; and the
+//! attributes that owners want. Each is written by one call, so that a reader finds nothing half
+//! done after the daemon died.
 
 use std::{
+    collections::BTreeMap,
     fs::{File, OpenOptions},
     io,
     os::unix::fs::FileExt,
@@ -17,7 +20,7 @@ use std::{
 
 use gang_linux::{Error, Result};
 use gang_schedule::CpuSet;
-use gang_timetable::THREADS_MAX;
+use gang_timetable::{Attributes, SchedPolicy, THREADS_MAX};
 
 /// Sets that are remembered; gangs keep their CPUs from slot to slot, so that there are few.
 const SETS_MAX: usize = 64;
@@ -25,8 +28,11 @@ const SETS_MAX: usize = 64;
 const CPUS_MAX: u32 = 1024;
 const SET_LENGTH: usize = CPUS_MAX as usize / 8;
 const USER_PINNED_AT: u64 = (SETS_MAX * SET_LENGTH) as u64;
+const OWN_AT: u64 = USER_PINNED_AT + 4 * THREADS_MAX as u64;
+/// Of a thread with attributes of its own, the number and the attributes.
+const OWN_LENGTH: usize = 8;
 
-/// The CPUs that gangd gave to the threads of one job.
+/// The CPUs that gangd gave to the threads of one job, and what they have of their own.
 #[derive(Debug, Default)]
 pub struct Pins {
     file: Option<File>,
@@ -35,14 +41,19 @@ pub struct Pins {
     next: usize,
     /// Threads that chose their CPUs themselves.
     user_pinned: Vec<u32>,
+    /// What owners want of all threads, where the job's first thread had something else than some.
+    own: BTreeMap<u32, Attributes>,
 }
 
 impl Pins {
-    /// Begins anew, with nothing given yet.
+    /// Begins anew, with nothing given yet. What owners want stays as an earlier daemon filed it.
     pub fn create(path: &Path) -> Result<Pins> {
         let error = |e| Error::new("create", path.display(), e);
+        let own = Pins::read(path)?.unwrap_or_default().own;
         let file = File::create(path).map_err(error)?;
-        Ok(Pins { file: Some(file), ..Pins::default() })
+        let mut pins = Pins { file: Some(file), ..Pins::default() };
+        pins.set_own(own).map_err(error)?;
+        Ok(pins)
     }
 
     /// The file of an earlier daemon; absent where it gave no thread any CPUs, or kept no file.
@@ -56,12 +67,14 @@ impl Pins {
             }),
         };
         let bytes = bytes.map_err(error)?;
+        let (bytes, own) = bytes.split_at(bytes.len().min(OWN_AT as usize));
         let (sets, user_pinned) = bytes.split_at(bytes.len().min(USER_PINNED_AT as usize));
+        let own = own.chunks_exact(OWN_LENGTH).filter_map(decode_own).collect();
         let sets = sets.chunks_exact(SET_LENGTH).map(decode).filter(|set| !set.is_empty());
         let user_pinned =
             user_pinned.chunks_exact(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap()));
         let (sets, user_pinned) = (sets.collect(), user_pinned.filter(|&tid| tid > 0).collect());
-        Ok(Some(Pins { sets, user_pinned, ..Pins::default() }))
+        Ok(Some(Pins { sets, user_pinned, own, ..Pins::default() }))
     }
 
     /// Threads are going to be restricted to these CPUs.
@@ -102,6 +115,28 @@ impl Pins {
         self.set_user_pinned(all.into_iter())
     }
 
+    /// The owners of these threads want these attributes; those of others want what the job's first
+    /// thread had, or the thread that started them.
+    pub fn set_own(&mut self, own: BTreeMap<u32, Attributes>) -> io::Result<()> {
+        if own == self.own {
+            return Ok(());
+        }
+        let length = own.len().max(self.own.len());
+        self.own = own;
+        let words = self.own.iter().map(encode_own).chain(std::iter::repeat([0; OWN_LENGTH]));
+        let bytes: Vec<u8> = words.take(length).flatten().collect();
+        self.write(&bytes, OWN_AT)
+    }
+
+    pub fn all_own(&self) -> &BTreeMap<u32, Attributes> {
+        &self.own
+    }
+
+    /// Those of a thread that has its own.
+    pub fn own(&self, tid: u32) -> Option<Attributes> {
+        self.own.get(&tid).copied()
+    }
+
     fn write(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         self.file.as_ref().map_or(Ok(()), |file| file.write_all_at(bytes, at))
     }
@@ -115,6 +150,31 @@ impl Pins {
     pub fn has_pinned(&self, tid: u32, cpus: &CpuSet) -> bool {
         self.were_given(cpus) && !self.user_pinned.contains(&tid)
     }
+}
+
+fn encode_own((tid, own): (&u32, &Attributes)) -> [u8; OWN_LENGTH] {
+    let [a, b, c, d] = tid.to_ne_bytes();
+    [
+        a,
+        b,
+        c,
+        d,
+        own.policy.number() as u8,
+        own.reset_on_fork.into(),
+        own.nice as u8,
+        own.priority as u8,
+    ]
+}
+
+fn decode_own(bytes: &[u8]) -> Option<(u32, Attributes)> {
+    let &[a, b, c, d, policy, reset, nice, priority] = bytes else { return None };
+    let own = Attributes {
+        policy: SchedPolicy::from_number(policy.into())?,
+        nice: (nice as i8).into(),
+        priority: priority.into(),
+        reset_on_fork: reset != 0,
+    };
+    Some((u32::from_ne_bytes([a, b, c, d]), own)).filter(|(tid, _)| *tid > 0)
 }
 
 fn encode(cpus: &CpuSet) -> [u8; SET_LENGTH] {
@@ -153,6 +213,13 @@ mod tests {
         let found = Pins::read(&path).unwrap().unwrap();
         assert_eq!(found.sets, [set(&[0]), set(&[3, 1023])]);
         assert_eq!(found.user_pinned, [8], "who ended has chosen nothing");
+        assert_eq!(found.own(7), None);
+        let own = [(3, Attributes::idle(-20)), (7, Attributes::batch(19))];
+        pins.set_own(own.into()).unwrap();
+        pins.set_own(own[1..].iter().copied().collect()).unwrap();
+        let found = Pins::read(&path).unwrap().unwrap();
+        assert_eq!((found.own(3), found.own(7)), (None, Some(own[1].1)));
+        assert_eq!(found.user_pinned, [8]);
         assert!(found.has_pinned(7, &set(&[0])) && !found.has_pinned(8, &set(&[0])));
         assert!(!found.has_pinned(7, &set(&[1])));
         drop(Pins::create(&path).unwrap());

@@ -55,7 +55,8 @@ pub fn all(roots: &Roots, store: &Store) -> Found {
 
 /// Releases one job.
 pub fn job(roots: &Roots, store: &Store, record: &Record) -> Found {
-    let record = &Past { record, pins: or_default(Pins::read(&store.pins(record.id))) };
+    let pins = or_default(Pins::read(&store.pins(record.id)));
+    let record = &Past { record, pins, proc_root: &roots.proc };
     let mut found = match &record.placement {
         Placement::Cgroup { group, cpu_group, cpu_group_is_shared, .. } => {
             let group = Group::at(group);
@@ -88,6 +89,21 @@ struct Past<'a> {
     /// Absent where the CPUs of threads were not touched, or a daemon that kept no file of it did
     /// so.
     pins: Option<Pins>,
+    proc_root: &'a Path,
+}
+
+/// How far up it is looked for what an owner wants of a thread that nobody has read.
+const STARTERS_MAX: usize = 16;
+
+impl Past<'_> {
+    /// What the owner of a thread wants, where that is on file of it, or of one that started it.
+    fn own(&self, tid: u32) -> Option<Attributes> {
+        let pins = self.pins.as_ref().filter(|pins| !pins.all_own().is_empty())?;
+        let starters = std::iter::successors(Some(tid), |&at| {
+            process::starter(self.proc_root, at).ok().filter(|&starter| starter > 1)
+        });
+        starters.take(STARTERS_MAX).find_map(|at| pins.own(at))
+    }
 }
 
 impl std::ops::Deref for Past<'_> {
@@ -266,9 +282,11 @@ fn release_thread(tid: u32, record: &Past<'_>) -> bool {
 
 /// Gives a thread back what it had.
 fn release_to(tid: u32, normal: Attributes, record: &Past<'_>) -> bool {
+    let normal = record.own(tid).unwrap_or(normal);
     let unpinned = record.pins.as_ref().is_some_and(|pins| unpin(tid, record, pins));
     let Ok(now) = thread::attributes(tid) else { return unpinned };
-    let Some(had) = gang_timetable::released(&now, &normal) else { return unpinned };
+    let had = gang_timetable::released(&now, &normal).filter(|_| !record.keeps_attributes);
+    let Some(had) = had else { return unpinned };
     let released = thread::set_attributes(tid, &had).is_ok();
     if record.pins.is_none() && !record.affinity.is_empty() {
         // Refused where none of them is online any more; then any CPU is as good.

@@ -4,7 +4,11 @@
 //! the right to make one, a job is the tree of processes below its first one; a process once seen
 //! stays in the job when its parent ends.
 
-use std::{collections::BTreeSet, path::Path, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::Arc,
+};
 
 use gang_linux::{
     cgroup::{Group, OpenFile},
@@ -81,12 +85,16 @@ pub struct Roster {
     counts: usize,
     bytes: Vec<u8>,
     numbers: Vec<u32>,
-    /// The first of the threads whose limits are looked at with the next read.
-    next_looked_at: usize,
+    /// Looks at the limits of some threads in turn, and at their attributes.
+    limits: Turn,
+    attributes: Turn,
+    /// What threads have of their own that are going to come.
+    expected_own: BTreeMap<u32, Attributes>,
 }
 
-/// Threads whose limits are looked at again, with each read.
+/// Threads whose limits are looked at again with each read, and those whose attributes are.
 const LOOKED_AT_AGAIN: usize = 16;
+const ATTRIBUTES_AGAIN: usize = 256;
 
 impl Roster {
     /// That of a cgroup; `in_idle_group` where it, or one above, is idle as a whole.
@@ -129,7 +137,9 @@ impl Roster {
             counts: 0,
             bytes: Vec::new(),
             numbers: Vec::new(),
-            next_looked_at: 0,
+            limits: Turn::default(),
+            attributes: Turn::default(),
+            expected_own: BTreeMap::new(),
         }
     }
 
@@ -246,6 +256,25 @@ impl Roster {
         }
     }
 
+    /// Threads are going to come whose owner wants other attributes than the job's first thread
+    /// had: on file until they are read.
+    pub fn expect_own(&mut self, own: BTreeMap<u32, Attributes>) {
+        self.expected_own.extend(own);
+        self.file_own(self.pins.all_own().clone());
+    }
+
+    /// Of those that have ended meanwhile the numbers may be others'.
+    pub fn all_came(&mut self) {
+        self.expected_own.clear();
+    }
+
+    fn file_own(&mut self, mut own: BTreeMap<u32, Attributes>) {
+        own.extend(&self.expected_own);
+        if let Err(error) = self.pins.set_own(own) {
+            tracing::warn!(%error, "a release may take from threads the policy that they chose");
+        }
+    }
+
     /// A process that was let go is out of the job's cgroup, or is a member again where it stayed
     /// in; a single thread is in no timetable any more.
     pub fn has_left(&mut self, number: u32) {
@@ -257,9 +286,9 @@ impl Roster {
     }
 
     /// Reads the threads again; those known keep what is remembered of them. True where one came
-    /// that was not known. Where they cannot be read, those known before stay.
+    /// that was not known, or is to be scheduled otherwise. Where they cannot be read, those known before stay.
     pub fn refresh(&mut self, members: &mut Members, proc_root: &Path) -> gang_linux::Result<bool> {
-        let (mut beside, mut own_cpus) = (0, Vec::new());
+        let (mut beside, mut own_cpus, mut leavers) = (0, Vec::new(), Vec::new());
         match &mut self.kind {
             Kind::Cgroup { threads, leaving, expected, .. } => {
                 threads.numbers(&mut self.bytes, &mut self.numbers)?;
@@ -269,7 +298,7 @@ impl Roster {
                     let theirs = unless_gone(process::threads(proc_root, process.pid))?;
                     self.numbers.retain(|tid| !theirs.contains(tid));
                     // They stay in the job's groups, and on file, until they have left.
-                    own_cpus.extend(theirs.iter().filter(|tid| self.pins.is_user_pinned(**tid)));
+                    leavers.extend(theirs);
                 }
             }
             Kind::Tree { processes, removed } => {
@@ -277,6 +306,10 @@ impl Roster {
                 self.numbers.clear();
                 for process in processes.iter() {
                     self.numbers.extend(unless_gone(process::threads(proc_root, process.pid))?);
+                }
+                let removed = removed.iter().filter(|_| !self.pins.all_own().is_empty());
+                for process in removed {
+                    leavers.extend(unless_gone(process::threads(proc_root, process.pid))?);
                 }
             }
             Kind::Threads { singles, leaving, inheritors } => {
@@ -288,41 +321,61 @@ impl Roster {
                 singles.retain(|single| singles::is_there(single, proc_root));
                 self.numbers.clear();
                 self.numbers.extend(singles.iter().map(|single| single.tid));
-                let leaving = leaving.iter().map(|single| single.tid);
-                own_cpus.extend(leaving.filter(|&tid| self.pins.is_user_pinned(tid)));
+                leavers.extend(leaving.iter().map(|single| single.tid));
                 beside = listed;
             }
         }
         self.note_processes(members);
         self.listed = members.admit(&mut self.numbers, beside);
+        // What those that started others have is known before these are looked at.
+        let is_other = self.note_wishes(members);
         let (singles, pins) = (self.kind.singles(), &self.pins);
         let mut new = Vec::new();
+        let has_own = members.has_own_attributes();
         let came = members.update(&self.numbers, |tid| {
             new.push(tid);
             let (now, cpus) = (thread::attributes(tid).ok()?, thread::affinity(tid).ok()?);
             let single = singles.iter().find(|single| single.tid == tid);
             let original = single.map(|single| single.normal.into());
-            Some(Seen { tid, now, were_given: pins.were_given(&cpus), cpus, original })
+            let original = pins.own(tid).or(original);
+            let were_given = pins.were_given(&cpus);
+            let started_by = || process::starter(proc_root, tid).ok();
+            let started_by = has_own.then(started_by).flatten();
+            Some(Seen { tid, now, were_given, cpus, original, started_by })
         });
         self.note_rt_limits(members, &new);
+        self.expected_own.retain(|&tid, _| !members.knows(tid));
+        let mut own: BTreeMap<u32, Attributes> = members.own_attributes().collect();
+        own.extend(leavers.iter().filter_map(|&tid| Some((tid, self.pins.own(tid)?))));
+        self.file_own(own);
+        own_cpus.extend(leavers.iter().filter(|tid| self.pins.is_user_pinned(**tid)));
         self.came = self.came.saturating_add(came.try_into().unwrap_or(u32::MAX));
         let user_pinned = members.threads().iter().filter(|thread| thread.user_pinned);
         own_cpus.extend(user_pinned.map(|thread| thread.tid));
         if let Err(error) = self.pins.set_user_pinned(own_cpus.into_iter()) {
             tracing::warn!(%error, "a release may take from threads the CPUs that they chose");
         }
-        Ok(came > 0)
+        Ok(came > 0 || is_other)
     }
 
     /// A program may limit its time as a real-time one at any moment. Threads that are new are
     /// looked at, and some of the others in turn.
     fn note_rt_limits(&mut self, members: &mut Members, new: &[u32]) {
-        let turn = self.numbers.iter().cycle().skip(self.next_looked_at).take(LOOKED_AT_AGAIN);
-        for &tid in new.iter().chain(turn.take(self.numbers.len())) {
+        for &tid in new.iter().chain(self.limits.next(&self.numbers, LOOKED_AT_AGAIN)) {
             members.note_rt_limit(tid, sched::has_rt_time_limit(tid));
         }
-        let length = self.numbers.len().max(1);
-        self.next_looked_at = (self.next_looked_at + LOOKED_AT_AGAIN) % length;
+    }
+
+    /// An owner may set the attributes of a thread at any moment. Some threads are looked at in
+    /// turn.
+    fn note_wishes(&mut self, members: &mut Members) -> bool {
+        let mut is_other = false;
+        for &tid in self.attributes.next(&self.numbers, ATTRIBUTES_AGAIN) {
+            if let Ok(now) = thread::attributes(tid) {
+                is_other |= members.note_attributes(tid, &now);
+            }
+        }
+        is_other
     }
 
     /// Its threads are going to be restricted to these CPUs; to be said before it is done.
@@ -382,6 +435,21 @@ impl Roster {
                 Some(stats.map(|stat| stat.cpu_ticks * 10_000_000).sum())
             }
         }
+    }
+}
+
+/// Looks at some of many at a time, in turn.
+#[derive(Debug, Default)]
+struct Turn {
+    begins_at: usize,
+}
+
+impl Turn {
+    /// At most so many of them, the next ones each time.
+    fn next<'a>(&mut self, all: &'a [u32], most: usize) -> impl Iterator<Item = &'a u32> {
+        let begin = self.begins_at % all.len().max(1);
+        self.begins_at = begin + most;
+        all.iter().cycle().skip(begin).take(most.min(all.len()))
     }
 }
 

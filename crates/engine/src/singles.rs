@@ -128,7 +128,8 @@ pub fn inheritors(proc_root: &Path, members: &[Single]) -> Vec<(u32, Single)> {
 
 /// Gives an inheritor what the member had; true where it had something of gangd's.
 pub fn release_inheritor(tid: u32, of: &Single, everywhere: &CpuSet, pins: Option<&Pins>) -> bool {
-    let (normal, mut changed) = (Attributes::from(of.normal), false);
+    let own = pins.and_then(|pins| pins.own(of.tid));
+    let (normal, mut changed) = (own.unwrap_or_else(|| of.normal.into()), false);
     // One that was started in a slot is an ordinary thread by then (SCHED_RESET_ON_FORK), or has
     // the weight of a wide gang. SCHED_BATCH it has chosen itself.
     let now = thread::attributes(tid).ok().filter(|now| now.policy != SchedPolicy::Batch);

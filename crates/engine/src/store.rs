@@ -133,6 +133,7 @@ pub(crate) fn record(id: u64, placement: gang_timetable::record::Placement) -> R
         suspended: false,
         placement,
         normal: Default::default(),
+        keeps_attributes: false,
         affinity: vec![0],
         signals: false,
         mem_bytes: 0,

@@ -4,7 +4,7 @@ use std::io;
 
 use gang_linux::sched;
 use gang_schedule::CpuSet;
-use gang_timetable::{self as timetable, Attributes, SchedPolicy};
+use gang_timetable::{self as timetable, Attributes, Known, SchedPolicy};
 use rustix::process::Signal;
 
 /// SIGUSR1 to a process that listens: its slot ends (L5).
@@ -17,9 +17,28 @@ pub fn attributes(tid: u32) -> io::Result<Attributes> {
     sched::get(tid).map(from_linux)
 }
 
-/// Allocates nothing.
+/// Gives a thread these attributes, unless its owner has chosen others. Allocates nothing.
+///
+/// Between the look and the change, the owner may choose a policy, which is lost then: the kernel
+/// has no call that does both. A nice value is not: it is not touched where it stays the same.
+pub fn switch(tid: u32, to: &Attributes, known: &Known) -> io::Result<()> {
+    let now = from_linux(sched::get_without_nice(tid)?);
+    match known.switch(&now, to) {
+        Some(then) if then != now => change(tid, &now, &then),
+        _ => Ok(()),
+    }
+}
+
+/// Gives a thread attributes. Allocates nothing.
 pub fn set_attributes(tid: u32, attributes: &Attributes) -> io::Result<()> {
-    sched::set(tid, &to_linux(attributes))
+    change(tid, &self::attributes(tid)?, attributes)
+}
+
+/// The nice value by itself: the policy of some threads is changed without it, and the kernel
+/// ignores it with SCHED_IDLE.
+fn change(tid: u32, now: &Attributes, then: &Attributes) -> io::Result<()> {
+    sched::set_policy(tid, &to_linux(then))?;
+    if then.nice == now.nice { Ok(()) } else { sched::set_nice(tid, then.nice) }
 }
 
 /// The CPUs a thread may run on.

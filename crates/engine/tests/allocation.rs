@@ -16,7 +16,8 @@ use gang_linux::{
 };
 use gang_schedule::JobId;
 use gang_timetable::{
-    Action, Attributes, Control, EdgeActions, Group, Signal, Timetable, Word, follower::Cursor,
+    Action, Attributes, Control, EdgeActions, Group, Known, Signal, Timetable, Word,
+    follower::Cursor,
 };
 
 /// A group, this process, and a page.
@@ -45,16 +46,17 @@ fn actions() -> Vec<Action> {
     let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
     let attributes = thread::attributes(0).unwrap();
     let cpus = thread::affinity(0).unwrap();
+    let known = Known::of(attributes);
     let (job, pid) = (JobId(1), std::process::id());
     vec![
-        Action::Attributes { tid, attributes },
+        Action::Attributes { tid, attributes, known },
         Action::Affinity { tid, cpus },
         Action::Control { group: Group::Job(job), control: Control::Frozen(true) },
         Action::Signal { job, pid, signal: Signal::Continue },
         Action::Page { job, word: Word { running: true, ..Word::default() } },
         // No thread has this number, and no policy this priority.
-        Action::Attributes { tid: i32::MAX as u32, attributes },
-        Action::Attributes { tid, attributes: Attributes::fifo(100) },
+        Action::Attributes { tid: i32::MAX as u32, attributes, known },
+        Action::Attributes { tid, attributes: Attributes::fifo(100), known },
     ]
 }
 

@@ -121,7 +121,7 @@ fn add_two_first_processes(place: Place) {
         }
         wait_until("the job has ended", || place.job(job).is_none());
     }
-    assert_eq!(place.jobs_on_file(), 0);
+    wait_until("nothing is on file", || place.jobs_on_file() == 0);
 }
 
 #[test]

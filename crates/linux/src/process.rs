@@ -188,6 +188,15 @@ pub fn of_thread(proc_root: &Path, tid: u32) -> Result<u32> {
     text.field("Tgid:").and_then(|pid| pid.parse().ok()).ok_or_else(|| text.is_odd())
 }
 
+/// The first thread of the process that started a thread: the one that it is of, or the parent of
+/// that one.
+pub fn starter(proc_root: &Path, tid: u32) -> Result<u32> {
+    let text = StatusText::read(proc_root, tid)?;
+    let number = |field| text.field(field).and_then(|pid| pid.parse().ok());
+    let of = number("Tgid:").filter(|&pid| pid != tid).or_else(|| number("PPid:"));
+    of.ok_or_else(|| text.is_odd())
+}
+
 /// The command a process was started as: its arguments, joined by blanks, or its name in brackets.
 pub fn command(proc_root: &Path, pid: u32) -> Result<String> {
     let directory = proc_root.join(pid.to_string());

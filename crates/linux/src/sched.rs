@@ -117,6 +117,25 @@ fn set_attr(tid: u32, attr: &SchedAttr) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Sets all attributes of a thread but its nice value, which stays. Allocates nothing.
+pub fn set_policy(tid: u32, attributes: &Attributes) -> io::Result<()> {
+    let reset = if attributes.reset_on_fork { libc::SCHED_RESET_ON_FORK } else { 0 };
+    let policy = attributes.policy.number() as libc::c_int | reset;
+    let param = libc::sched_param { sched_priority: attributes.priority as libc::c_int };
+    // SAFETY: the kernel reads one sched_param, which is live. By the call itself, since that of
+    // musl does nothing.
+    #[allow(unsafe_code)]
+    let result =
+        unsafe { libc::syscall(libc::SYS_sched_setscheduler, tid, policy, &raw const param) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Sets the nice value of a thread, whatever its policy is.
+pub fn set_nice(tid: u32, nice: i32) -> io::Result<()> {
+    let thread = rustix::process::Pid::from_raw(tid as i32);
+    rustix::process::setpriority_process(thread, nice).map_err(Into::into)
+}
+
 /// Whether the kernel ends the process of a thread for the CPU time that it uses as a real-time
 /// thread without sleeping (`RLIMIT_RTTIME`). False where that cannot be asked.
 pub fn has_rt_time_limit(tid: u32) -> bool {
@@ -131,6 +150,17 @@ pub fn has_rt_time_limit(tid: u32) -> bool {
 
 /// The attributes of a thread (0 is the caller).
 pub fn get(tid: u32) -> io::Result<Attributes> {
+    let attributes = get_without_nice(tid)?;
+    // Of a real-time thread, sched_getattr leaves it out, though the kernel keeps it.
+    let nice = match attributes.policy.is_realtime() {
+        true => rustix::process::getpriority_process(rustix::process::Pid::from_raw(tid as i32))?,
+        false => attributes.nice,
+    };
+    Ok(Attributes { nice, ..attributes })
+}
+
+/// The same, with a nice value of 0 for every real-time thread. Allocates nothing.
+pub fn get_without_nice(tid: u32) -> io::Result<Attributes> {
     let mut attr = SchedAttr::default();
     // SAFETY: the kernel writes at most SCHED_ATTR_SIZE bytes into `attr`, which has that size.
     #[allow(unsafe_code)]
@@ -142,15 +172,9 @@ pub fn get(tid: u32) -> io::Result<Attributes> {
     let policy = SchedPolicy::from_number(attr.policy).ok_or_else(|| {
         io::Error::new(io::ErrorKind::InvalidData, format!("unknown policy {}", attr.policy))
     })?;
-    // Of a real-time thread, sched_getattr leaves it out, though the kernel keeps it.
-    let nice = if policy.is_realtime() {
-        rustix::process::getpriority_process(rustix::process::Pid::from_raw(tid as i32))?
-    } else {
-        attr.nice
-    };
     Ok(Attributes {
         policy,
-        nice,
+        nice: attr.nice,
         priority: attr.priority,
         reset_on_fork: attr.flags & FLAG_RESET_ON_FORK != 0,
     })

@@ -1,13 +1,13 @@
 use gang_schedule::{CpuSet, JobId};
 
-use crate::{Attributes, Word};
+use crate::{Attributes, Known, Word};
 
 /// One call into the kernel. It sets a state and depends on no earlier one: making it twice changes
 /// nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Sets the scheduling attributes of a thread.
-    Attributes { tid: u32, attributes: Attributes },
+    /// Sets the scheduling attributes of a thread, unless its owner has chosen others meanwhile.
+    Attributes { tid: u32, attributes: Attributes, known: Known },
     /// Restricts a thread to some CPUs.
     Affinity { tid: u32, cpus: CpuSet },
     /// Sets a control of a cgroup.

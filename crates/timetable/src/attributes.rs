@@ -101,9 +101,74 @@ pub(crate) fn at_standing(
             InSlot::Wide => WIDE,
             InSlot::Uncontended => *original,
         },
-        Standing::Filling | Standing::Paused if in_idle_group => Attributes::batch(original.nice),
-        Standing::Filling | Standing::Paused => Attributes::idle(original.nice),
+        Standing::Filling | Standing::Paused => {
+            let policy = if in_idle_group { SchedPolicy::Batch } else { SchedPolicy::Idle };
+            Attributes { policy, priority: 0, ..*original }
+        }
         Standing::Released => *original,
+    }
+}
+
+/// What a thread may have without its owner's having chosen anything since it was last read.
+///
+/// A switch changes the policy alone: the kernel keeps the nice value of a thread, whatever its
+/// policy is (sched_setscheduler(2)). So nice values are always their owners', except that of a
+/// wide gang in its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// What it has without gangd.
+    pub own: Attributes,
+    /// What it had when it was first seen. One that a thread in its slot has started is an ordinary
+    /// thread then, and has no nice value.
+    pub first_seen: Attributes,
+    /// Out of their slots, threads of the job are SCHED_BATCH.
+    pub in_idle_group: bool,
+}
+
+impl Known {
+    /// Of a thread that was first seen as its owner has it.
+    pub fn of(own: Attributes) -> Known {
+        Known { own, first_seen: own, in_idle_group: false }
+    }
+
+    /// Nobody but gangd has given the policy of a thread that has `now`, or the owner did so before
+    /// it was last read.
+    fn has_known_policy(&self, now: &Attributes) -> bool {
+        let of = |attributes: &Attributes| (attributes.policy, attributes.reset_on_fork);
+        let known = [self.own, lowered(&self.own, self.in_idle_group)];
+        is_raised(now)
+            || known.iter().any(|known| of(known) == of(now))
+            || [WIDE, self.first_seen].contains(now)
+    }
+
+    /// What a thread that has `now` is to have instead; absent where its owner has chosen something
+    /// that has not been read yet: it keeps that.
+    pub fn switch(&self, now: &Attributes, to: &Attributes) -> Option<Attributes> {
+        let is_new = *now == self.first_seen;
+        // Of a wide gang in its slot, the nice value is nobody's wish.
+        let is_gangds = now.nice == WIDE.nice;
+        let nice = if is_gangds || is_new { self.own.nice } else { now.nice };
+        if !self.has_known_policy(now) {
+            let is_given = is_gangds && !now.policy.is_realtime();
+            return is_given.then_some(Attributes { nice, ..*now });
+        }
+        let is_unread = *to == WIDE && nice != self.own.nice;
+        let nice = if *to == WIDE { to.nice } else { nice };
+        (!is_unread).then_some(Attributes { nice, ..*to })
+    }
+
+    /// What the owner wants of a thread that has `now`, where that is new.
+    pub fn wish(&self, now: &Attributes) -> Option<Attributes> {
+        let nice = if now.nice == WIDE.nice { self.own.nice } else { now.nice };
+        if *now == self.first_seen {
+            None
+        } else if now.policy.is_realtime() && !is_raised(now) {
+            Some(*now)
+        } else if !self.has_known_policy(now) {
+            Some(Attributes { nice, ..*now })
+        } else {
+            (nice != self.own.nice).then_some(Attributes { nice, ..self.own })
+        }
     }
 }
 
@@ -111,6 +176,11 @@ pub(crate) fn at_standing(
 /// it had `original` without gangd.
 pub fn lowered(original: &Attributes, in_idle_group: bool) -> Attributes {
     at_standing(original, Standing::Filling, InSlot::Exclusive, in_idle_group)
+}
+
+/// Nobody that gangd has raised or lowered was real-time of its own: those are left alone.
+fn without_realtime(normal: Attributes) -> Attributes {
+    if normal.policy.is_realtime() { Attributes::other(normal.nice) } else { normal }
 }
 
 /// True for what gangd gives to a thread in its slot.
@@ -121,12 +191,19 @@ pub fn is_raised(attributes: &Attributes) -> bool {
 /// The attributes that a release gives to a thread that has `now`, in a job whose first thread had
 /// `normal`; absent where the thread has nothing of gangd's.
 pub fn released(now: &Attributes, normal: &Attributes) -> Option<Attributes> {
+    let normal = without_realtime(*normal);
     // A wide gang in its slot is an ordinary thread of the highest weight.
     let wide = *now == WIDE && normal.nice != -20;
     let filling =
         matches!(now.policy, SchedPolicy::Idle | SchedPolicy::Batch) && now.policy != normal.policy;
-    let nice = if now.nice == -20 { normal.nice } else { now.nice };
-    (is_raised(now) || filling || wide).then_some(Attributes { nice, ..*normal })
+    let nice = if now.nice == WIDE.nice { normal.nice } else { now.nice };
+    let given = is_raised(now) || filling || wide;
+    // Its owner chose another policy while it had the nice value of a wide gang.
+    let kept = nice != now.nice && !now.policy.is_realtime();
+    match given {
+        true => Some(Attributes { nice, ..normal }),
+        false => kept.then_some(Attributes { nice, ..*now }),
+    }
 }
 
 /// The attributes that a thread had before gangd, from those with which it is first seen. A thread
@@ -136,11 +213,11 @@ pub fn before_gangd(now: Attributes, default: Attributes, was_started_here: bool
     // The children of a thread in its slot are ordinary ones, and lose its nice value (sched(7),
     // "Reset scheduling policy for child processes").
     let reset = was_started_here && now == Attributes::other(0);
+    let default = without_realtime(default);
     if now == WIDE || reset {
         default
     } else if is_raised(&now)
-        || now.policy == SchedPolicy::Idle
-        || (was_started_here && now.policy == SchedPolicy::Batch)
+        || (was_started_here && matches!(now.policy, SchedPolicy::Idle | SchedPolicy::Batch))
     {
         let nice = if now.nice == -20 { default.nice } else { now.nice };
         Attributes { nice, ..default }

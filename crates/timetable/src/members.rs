@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use gang_schedule::{CpuSet, Spec};
 
-use crate::{Action, Attributes, before_gangd};
+use crate::{Action, Attributes, Known, before_gangd};
 
 /// A job with more threads than this gets no slots until it has fewer.
 pub const THREADS_MAX: usize = Spec::MAX_THREADS;
@@ -11,8 +11,10 @@ pub const THREADS_MAX: usize = Spec::MAX_THREADS;
 #[derive(Clone, Copy, Debug)]
 pub struct Thread {
     pub tid: u32,
-    /// As it was when the job took it, to be given back.
+    /// As its owner wants it, to be given back.
     pub original: Attributes,
+    /// As it was when it was first seen, as long as it may be so.
+    pub first_seen: Attributes,
     /// The program chose its CPUs itself, and knows why.
     pub user_pinned: bool,
     /// The CPU it was last seen on.
@@ -20,6 +22,16 @@ pub struct Thread {
 }
 
 impl Thread {
+    /// One that is seen as its owner has it.
+    pub fn new(tid: u32, original: Attributes) -> Thread {
+        Thread { tid, original, first_seen: original, user_pinned: false, cpu: None }
+    }
+
+    /// What it may have without its owner's having chosen anything.
+    pub fn known(&self, in_idle_group: bool) -> Known {
+        Known { own: self.original, first_seen: self.first_seen, in_idle_group }
+    }
+
     /// The program made it a real-time thread itself, and knows why: it is not touched.
     pub fn is_exempt(&self) -> bool {
         self.original.policy.is_realtime()
@@ -36,6 +48,9 @@ pub struct Seen {
     pub were_given: bool,
     /// The attributes that it had before, where they are on file.
     pub original: Option<Attributes>,
+    /// Another thread of the process that started it; absent where all of them are wanted as the
+    /// job's first thread had it.
+    pub started_by: Option<u32>,
 }
 
 /// Controls that a job has in cgroups of its own.
@@ -71,10 +86,17 @@ pub struct Members {
     pub pins_are_unknown: bool,
     /// Threads that the kernel would end for their time as real-time threads (`RLIMIT_RTTIME`).
     rt_limited: BTreeSet<u32>,
+    /// Threads that are left alone from now on, and may be restricted to CPUs of a slot.
+    left_alone: Vec<u32>,
     /// Threads were read before.
     had_threads: bool,
     /// It had more than [`THREADS_MAX`] threads when they were last read.
     has_too_many_threads: bool,
+}
+
+/// Where a thread is among those in order of number, or belongs.
+fn find(threads: &[Thread], tid: u32) -> Result<usize, usize> {
+    threads.binary_search_by_key(&tid, |thread| thread.tid)
 }
 
 impl Members {
@@ -89,6 +111,7 @@ impl Members {
             pinned: None,
             pins_are_unknown: false,
             rt_limited: BTreeSet::new(),
+            left_alone: Vec::new(),
             had_threads: false,
             has_too_many_threads: false,
         }
@@ -125,7 +148,7 @@ impl Members {
     }
 
     fn find(&self, tid: u32) -> Result<usize, usize> {
-        self.threads.binary_search_by_key(&tid, |thread| thread.tid)
+        find(&self.threads, tid)
     }
 
     pub fn knows(&self, tid: u32) -> bool {
@@ -165,9 +188,10 @@ impl Members {
         }
         // Also where those that started it have left.
         let was_started_here = std::mem::replace(&mut self.had_threads, true);
-        let is_own = self.keeps_attributes;
+        let (is_own, in_idle_group) = (self.keeps_attributes, self.controls.in_idle_group);
         self.rt_limited.retain(|tid| tids.binary_search(tid).is_ok());
-        let mut known = std::mem::take(&mut self.threads).into_iter().peekable();
+        let before = std::mem::take(&mut self.threads);
+        let mut known = before.iter().copied().peekable();
         let mut came = 0;
         for &tid in tids {
             while known.peek().is_some_and(|thread| thread.tid < tid) {
@@ -179,14 +203,29 @@ impl Members {
             }
             came += 1;
             if let Some(seen) = look(tid) {
-                let original = seen
-                    .original
-                    .or(Some(seen.now).filter(|_| is_own))
-                    .unwrap_or_else(|| before_gangd(seen.now, self.default, was_started_here));
+                let starter = seen.started_by.and_then(|starter| {
+                    let of = |all: &[Thread]| Some(all[find(all, starter).ok()?].original);
+                    of(&before).or_else(|| of(&self.threads))
+                });
+                // Children of a thread that is real-time of its own are so, too, or are ordinary.
+                let starter = starter.filter(|own| !own.policy.is_realtime());
+                let default = starter.unwrap_or(self.default);
+                let original = match seen.original {
+                    _ if is_own => seen.now,
+                    Some(own) => {
+                        let known = Known { in_idle_group, ..Known::of(own) };
+                        known.wish(&seen.now).unwrap_or(own)
+                    }
+                    None => before_gangd(seen.now, default, was_started_here),
+                };
                 let user_pinned = self.is_user_pinned(&seen);
                 let is_of_slot = seen.were_given && seen.cpus != self.everywhere;
                 self.pins_are_unknown |= is_of_slot && Some(&seen.cpus) != self.pinned.as_ref();
-                self.threads.push(Thread { tid, original, user_pinned, cpu: None });
+                let first_seen = if seen.original.is_some() { original } else { seen.now };
+                // Its owner made it a real-time one before it was seen.
+                let has_gangds = is_of_slot && !user_pinned && original.policy.is_realtime();
+                self.left_alone.extend(has_gangds.then_some(tid));
+                self.threads.push(Thread { tid, original, first_seen, user_pinned, cpu: None });
             }
         }
         came
@@ -205,14 +244,66 @@ impl Members {
         let original = seen.original.unwrap_or(seen.now);
         let user_pinned = seen.cpus != self.everywhere && !seen.were_given;
         match self.find(seen.tid) {
-            Ok(at) => {
-                self.threads[at].original = original;
-                self.threads[at].user_pinned |= user_pinned;
-            }
+            // It was read meanwhile, and what it had is on file.
+            Ok(at) => self.threads[at].user_pinned |= user_pinned,
             Err(at) => {
-                self.threads.insert(at, Thread { tid: seen.tid, original, user_pinned, cpu: None });
+                let first_seen = seen.now;
+                let thread = Thread { first_seen, user_pinned, ..Thread::new(seen.tid, original) };
+                self.threads.insert(at, thread);
             }
         }
+    }
+
+    /// Notes what a thread has. Where it is not what gangd may have given, it is what its owner wants
+    /// from now on. True where it stands otherwise than planned because of that.
+    pub fn note_attributes(&mut self, tid: u32, now: &Attributes) -> bool {
+        let in_idle_group = self.controls.in_idle_group;
+        let Ok(at) = self.find(tid) else { return false };
+        let thread = &mut self.threads[at];
+        // It is left alone until its owner makes it an ordinary one again.
+        let is_left_alone = self.keeps_attributes || thread.is_exempt();
+        let wish = match is_left_alone {
+            true => Some(*now).filter(|now| *now != thread.original),
+            false => thread.known(in_idle_group).wish(now),
+        };
+        let was_exempt = thread.is_exempt();
+        thread.original = wish.unwrap_or(thread.original);
+        if *now != thread.first_seen {
+            thread.first_seen = thread.original;
+        }
+        match (was_exempt, thread.is_exempt()) {
+            (false, true) if !thread.user_pinned => self.left_alone.push(tid),
+            (true, false) => self.pins_are_unknown = true,
+            _ => {}
+        }
+        wish.is_some() && !self.keeps_attributes
+    }
+
+    /// The threads that are left alone from now on, and may be restricted to CPUs of a slot.
+    pub fn take_left_alone(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.left_alone)
+    }
+
+    /// The actions that let threads run anywhere which are left alone.
+    pub fn unpin_left_alone(&self, tids: &[u32]) -> Vec<Action> {
+        let is_left = |thread: &&Thread| thread.is_exempt() && tids.contains(&thread.tid);
+        let threads = self.threads.iter().filter(is_left);
+        let unpin = |thread: &Thread| (thread.tid, self.everywhere.clone());
+        threads.map(unpin).map(|(tid, cpus)| Action::Affinity { tid, cpus }).collect()
+    }
+
+    /// Whether the owner of some thread wants other attributes than the job's first thread had.
+    pub fn has_own_attributes(&self) -> bool {
+        let is_own = |thread: &Thread| thread.original != self.default;
+        !self.keeps_attributes && self.threads.iter().any(is_own)
+    }
+
+    /// What the owners of the threads want, where that is not what the job's first thread had of
+    /// all of them.
+    pub fn own_attributes(&self) -> impl Iterator<Item = (u32, Attributes)> {
+        let has_own = self.has_own_attributes();
+        let all = self.threads.iter().filter(move |_| has_own);
+        all.map(|thread| (thread.tid, thread.original))
     }
 
     /// Notes on which CPUs threads were last.
@@ -224,16 +315,29 @@ impl Members {
         }
     }
 
+    /// What threads that a process has besides those that are known have by default: as its first
+    /// thread. Absent where nothing is done to the attributes of threads.
+    pub fn default_of(&self, pid: u32) -> Option<Attributes> {
+        let first = self.find(pid).ok().map(|at| self.threads[at].original);
+        let first = first.filter(|own| !own.policy.is_realtime());
+        (!self.keeps_attributes).then(|| first.unwrap_or(self.default))
+    }
+
     /// Lets threads go: appends the actions that give them back what they had. Returns those that
     /// were known, in order of number.
     pub fn let_go(&mut self, tids: &[u32], out: &mut Vec<Action>) -> Vec<u32> {
         let leave = |thread: &&Thread| tids.contains(&thread.tid);
         let leavers: Vec<Thread> = self.threads.iter().filter(leave).copied().collect();
         self.threads.retain(|thread| !tids.contains(&thread.tid));
-        for thread in leavers.iter().filter(|thread| !thread.is_exempt()) {
+        for thread in &leavers {
             let tid = thread.tid;
-            out.push(Action::Attributes { tid, attributes: thread.original });
-            let may_be_restricted = self.pinned.is_some() || self.pins_are_unknown;
+            let known = thread.known(self.controls.in_idle_group);
+            let give_back = Action::Attributes { tid, attributes: thread.original, known };
+            let is_given = !self.keeps_attributes && !thread.is_exempt();
+            out.extend(is_given.then_some(give_back));
+            // Also one that became a real-time one in its slot, at any time.
+            let may_be_restricted =
+                self.pinned.is_some() || self.pins_are_unknown || thread.is_exempt();
             if may_be_restricted && !thread.user_pinned {
                 out.push(Action::Affinity { tid, cpus: self.everywhere.clone() });
             }
@@ -271,7 +375,8 @@ mod tests {
     }
 
     fn seen(tid: u32, now: Attributes, of: &[u32]) -> Option<Seen> {
-        Some(Seen { tid, now, cpus: cpus(of), were_given: false, original: None })
+        let cpus = cpus(of);
+        Some(Seen { tid, now, cpus, were_given: false, original: None, started_by: None })
     }
 
     #[test]
@@ -333,8 +438,9 @@ mod tests {
         let mut out = Vec::new();
         assert_eq!(job.let_go(&[3, 4, 5, 6], &mut out), [3, 4, 5]);
         assert!(job.threads().is_empty());
-        let original = |tid| Action::Attributes { tid, attributes: Attributes::other(2) };
-        let everywhere = Action::Affinity { tid: 3, cpus: cpus(&[0, 1]) };
-        assert_eq!(out, [original(3), everywhere, original(4)]);
+        let (attributes, known) = (Attributes::other(2), Known::of(Attributes::other(2)));
+        let original = |tid| Action::Attributes { tid, attributes, known };
+        let everywhere = |tid| Action::Affinity { tid, cpus: cpus(&[0, 1]) };
+        assert_eq!(out, [original(3), everywhere(3), original(4), everywhere(5)]);
     }
 }

@@ -9,7 +9,7 @@ use gang_schedule::{CpuSet, JobId};
 
 use crate::{
     Action, Attributes, Backend, Control, Group, InSlot, Members, Signal, Standing, Thread, Weight,
-    Word, is_raised,
+    Word, is_raised, lowered,
 };
 
 /// The controls of a cgroup that were set; the others are absent.
@@ -50,11 +50,11 @@ impl Model {
 
     pub fn perform(&mut self, action: &Action) -> Result<(), Refused> {
         match *action {
-            Action::Attributes { tid, attributes } => {
-                // The nice value of a real-time thread cannot be set; it stays (sched(7)).
-                let before = self.attributes.get(&tid).filter(|_| attributes.policy.is_realtime());
-                let nice = before.map_or(attributes.nice, |before| before.nice);
-                self.attributes.insert(tid, Attributes { nice, ..attributes });
+            Action::Attributes { tid, attributes, known } => {
+                let now = self.attributes.get(&tid).copied().unwrap_or(known.own);
+                if let Some(then) = known.switch(&now, &attributes) {
+                    self.attributes.insert(tid, then);
+                }
             }
             Action::Affinity { ref cpus, .. } if cpus.is_empty() => return Err(Refused::NoCpu),
             Action::Affinity { tid, ref cpus } => {
@@ -171,10 +171,7 @@ fn stands(
             InSlot::Exclusive => is_raised(now),
             InSlot::Uncontended => untouched,
         },
-        Standing::Filling | Standing::Paused if in_idle_group => {
-            *now == Attributes::batch(thread.original.nice)
-        }
-        Standing::Filling | Standing::Paused => *now == Attributes::idle(thread.original.nice),
+        Standing::Filling | Standing::Paused => *now == lowered(&thread.original, in_idle_group),
         Standing::Released => untouched,
     }
 }

@@ -107,6 +107,9 @@ pub struct Record {
     pub suspended: bool,
     pub placement: Placement,
     pub normal: Normal,
+    /// Nothing was done to the attributes of its threads.
+    #[serde(default)]
+    pub keeps_attributes: bool,
     /// CPUs its first process might run on.
     pub affinity: Vec<u32>,
     /// Its processes hear of its slots by signals.

@@ -26,16 +26,48 @@ pub struct Thread {
     pub normal: Vec<Attributes>,
     /// The same of CPUs: those of a slot may be those that its parent chose.
     pub normal_cpus: Vec<CpuSet>,
+    /// What it had before its owner chose what no daemon has read yet: a release cannot tell a
+    /// policy that was chosen in a slot from what gangd gave.
+    pub unread: Vec<Attributes>,
+    /// Its owner has changed it since it was read.
+    pub is_unread: bool,
+    /// It was a real-time thread that started it.
+    pub was_reset: bool,
+    /// It was read once.
+    pub was_read: bool,
+    /// Its owner has changed its policy, and it was not switched since then.
+    pub is_unswitched: bool,
     pub started: u64,
 }
 
 impl Thread {
+    /// Nobody can tell whether its owner wants this.
+    pub fn may_have(&mut self, had: Attributes) {
+        if !self.normal.contains(&had) {
+            self.normal.push(had);
+        }
+    }
+
     /// One that this one starts.
     fn child(&self, pid: u32) -> Thread {
         let Thread { own, lost_nice, .. } = *self;
         let (own_cpus, normal_cpus) = (self.own_cpus.clone(), self.normal_cpus.clone());
-        let normal = self.normal.clone();
-        Thread { pid, own, own_cpus, lost_nice, normal, normal_cpus, started: 0 }
+        let mut normal = self.normal.clone();
+        normal.extend(&self.unread);
+        Thread {
+            pid,
+            own,
+            own_cpus,
+            lost_nice,
+            normal,
+            normal_cpus,
+            unread: Vec::new(),
+            is_unread: false,
+            was_reset: false,
+            was_read: false,
+            is_unswitched: false,
+            started: 0,
+        }
     }
 }
 
@@ -52,6 +84,8 @@ pub struct Process {
 pub struct Pins {
     given: Vec<CpuSet>,
     user_pinned: Vec<u32>,
+    /// Attributes that owners want of threads.
+    own: BTreeMap<u32, Attributes>,
 }
 
 impl Pins {
@@ -82,6 +116,8 @@ pub struct Machine {
 pub struct Roster {
     pub leaving: BTreeSet<u32>,
     pub expected: Vec<u32>,
+    /// What threads have of their own that are going to come.
+    pub expected_own: BTreeMap<u32, Attributes>,
     /// Of a job without a cgroup.
     pub tree: Vec<u32>,
     pub removed: BTreeSet<u32>,
@@ -114,6 +150,11 @@ impl Machine {
                 lost_nice: false,
                 normal: Vec::new(),
                 normal_cpus: Vec::new(),
+                unread: Vec::new(),
+                is_unread: false,
+                was_reset: false,
+                was_read: false,
+                is_unswitched: false,
                 started: 0,
             },
             None,
@@ -129,6 +170,12 @@ impl Machine {
         // SCHED_RESET_ON_FORK.
         let reset = now.policy.is_realtime() && now.reset_on_fork;
         let now = if reset { Attributes::other(0) } else { now };
+        if std::env::var_os("STORM_TRACE").is_some() {
+            eprintln!(
+                "  thread {tid} of {pid} starts, by {parent:?}: {now:?}, own {:?}",
+                thread.own
+            );
+        }
         self.model.attributes.insert(tid, now);
         self.model.affinity.insert(tid, cpus.unwrap_or_else(|| thread.own_cpus.clone()));
         let lost_nice = thread.lost_nice || reset;
@@ -147,7 +194,10 @@ impl Machine {
         let normal_cpus = thread.normal_cpus.iter().cloned().chain(of_job).collect();
         self.ticks += 1;
         let started = self.ticks;
-        self.threads.insert(tid, Thread { lost_nice, normal, normal_cpus, started, ..thread });
+        self.threads.insert(
+            tid,
+            Thread { lost_nice, was_reset: reset, normal, normal_cpus, started, ..thread },
+        );
     }
 
     /// A thread starts another one in its process.
@@ -193,6 +243,9 @@ impl Machine {
     }
 
     pub fn exit(&mut self, pid: u32, now_ns: u64) {
+        if std::env::var_os("STORM_TRACE").is_some() {
+            eprintln!("  exit {pid}");
+        }
         if self.processes.remove(&pid).is_none() {
             return;
         }
@@ -273,14 +326,30 @@ impl Machine {
         }
         home.members.admit(&mut tids, roster.beside);
         let pins = self.pins.get(&job).cloned().unwrap_or_default();
+        self.note_starters(&tids, &home.members);
         let singles = &roster.singles;
+        let mut is_other = false;
+        for tid in &tids {
+            let Some(now) = self.model.attributes.get(tid) else { continue };
+            is_other |= home.members.note_attributes(*tid, now);
+        }
+        let has_own = home.members.has_own_attributes();
         let came = home.members.update(&tids, |tid| {
             let now = *self.model.attributes.get(&tid)?;
             let cpus = self.model.affinity.get(&tid)?.clone();
             let single = singles.iter().find(|single| single.tid == tid);
             let original = single.map(|single| single.normal.into());
-            Some(Seen { tid, now, were_given: pins.given.contains(&cpus), cpus, original })
+            let original = pins.own.get(&tid).copied().or(original);
+            let started_by = Some(self.starter(tid)).filter(|_| has_own);
+            let were_given = pins.given.contains(&cpus);
+            Some(Seen { tid, now, were_given, cpus, original, started_by })
         });
+        for tid in &tids {
+            if let Some(thread) = self.threads.get_mut(tid) {
+                (thread.is_unread, thread.unread, thread.was_read) = (false, Vec::new(), true);
+            }
+        }
+        roster.expected_own.retain(|&tid, _| !home.members.knows(tid));
         let chose = home.members.threads().iter().filter(|thread| thread.user_pinned);
         let mut chose: Vec<u32> = chose.map(|thread| thread.tid).collect();
         // Those that leave are in the job's groups, and on file, until they have left.
@@ -289,10 +358,127 @@ impl Machine {
             _ => roster.leaving.iter().flat_map(|&pid| self.tids(pid)).collect(),
         };
         chose.extend(leaving.iter().filter(|tid| pins.user_pinned.contains(tid)));
+        let mut own: BTreeMap<u32, Attributes> = home.members.own_attributes().collect();
+        let removed = roster.removed.iter().flat_map(|&pid| self.tids(pid));
+        let leavers = leaving.into_iter().chain(removed);
+        own.extend(leavers.filter_map(|tid| Some((tid, *pins.own.get(&tid)?))));
+        own.extend(&roster.expected_own);
         if self.backend.is_some_and(Backend::can_fill) {
-            self.pins.entry(job).or_default().user_pinned = chose;
+            let pins = self.pins.entry(job).or_default();
+            (pins.user_pinned, pins.own) = (chose, own);
         }
-        came > 0
+        came > 0 || is_other
+    }
+
+    /// Nobody can tell which thread of a process started another one: it may get what any of them
+    /// has, or what was last read of the first one.
+    fn note_starters(&mut self, tids: &[u32], members: &Members) {
+        for &tid in tids.iter().filter(|&&tid| !members.knows(tid)) {
+            let Some(thread) = self.threads.get(&tid) else { continue };
+            let first = self.starter(tid);
+            let starter = self.threads.get(&first).map(|it| it.pid);
+            let of_it = self.threads.values().filter(|it| Some(it.pid) == starter);
+            let read = members.threads().iter().find(|it| it.tid == first).map(|it| it.original);
+            // A real-time one, or one of a wide gang in its slot, may have started it.
+            let may_have_lost = |now: &Attributes| now.nice == -20 || *now == Attributes::other(0);
+            let now = self.model.attributes.get(&tid).copied().unwrap_or(thread.own);
+            let may_have_lost = may_have_lost(&now);
+            let (own, lost_nice) = (thread.own, thread.lost_nice || may_have_lost);
+            let of_it = of_it.flat_map(|it| it.normal.iter().copied().chain([it.own]));
+            let all = of_it.chain(read).chain([members.default]);
+            let ordinary = all.map(|it| match it.policy.is_realtime() {
+                true => Attributes::other(it.nice),
+                false => it,
+            });
+            let may_have = ordinary.flat_map(|it| {
+                let nice = [own.nice].into_iter();
+                let nice =
+                    nice.chain(lost_nice.then_some([it.nice, now.nice]).into_iter().flatten());
+                nice.map(move |nice| Attributes { nice, ..it })
+            });
+            let may_have: Vec<Attributes> = may_have.filter(|it| *it != own).collect();
+            if let Some(thread) = self.threads.get_mut(&tid) {
+                may_have.into_iter().for_each(|had| thread.may_have(had));
+            }
+        }
+    }
+
+    /// The owner of a thread gives it other attributes.
+    pub fn choose(&mut self, tid: u32, now: Attributes) {
+        let before = self.model.attributes.insert(tid, now);
+        let is_on_file = self.record_of(tid).is_some();
+        let Some(thread) = self.threads.get_mut(&tid).filter(|_| before != Some(now)) else {
+            return;
+        };
+        if std::env::var_os("STORM_TRACE").is_some() {
+            eprintln!("  choose {tid}: {now:?} instead of {before:?}, on file {is_on_file}");
+        }
+        let is_nice = before.is_some_and(|before| before.nice != now.nice);
+        let had = thread.own;
+        thread.is_unread = true;
+        if is_nice {
+            // One that lost the policy of its parent still has not got it back, perhaps.
+            thread.normal.extend(thread.lost_nice.then_some(Attributes::other(now.nice)));
+            // As one that a real-time parent has started, which lost its nice value.
+            let may_be_new = !thread.was_read || thread.was_reset;
+            thread.lost_nice = may_be_new && now.nice == 0;
+            thread.own.nice = now.nice;
+            let before_that = thread.normal.clone();
+            let all = thread.unread.iter_mut().chain(&mut thread.normal);
+            all.for_each(|it| it.nice = now.nice);
+            if thread.lost_nice {
+                before_that.into_iter().chain([had]).for_each(|had| thread.may_have(had));
+            }
+            // In its slot, one of a wide gang is SCHED_OTHER: nobody can tell that its owner did
+            // not choose that, too.
+            if before == Some(Attributes::other(-20)) {
+                thread.is_unswitched = true;
+                thread.may_have(now);
+            }
+        } else {
+            // That of a wide gang in its slot is not its owner's.
+            let nice =
+                if now.nice == -20 && !now.policy.is_realtime() { had.nice } else { now.nice };
+            thread.own = Attributes { nice, ..now };
+            // As one that a real-time parent has started.
+            if now == Attributes::other(0) && (thread.was_reset || !thread.was_read) {
+                thread.may_have(had);
+            }
+            // The nice value may be that of any thread that may have started it.
+            for nice in thread.normal.iter().map(|it| it.nice).collect::<Vec<i32>>() {
+                thread.may_have(Attributes { nice, ..now });
+            }
+            thread.is_unswitched = !now.policy.is_realtime();
+            // One that was real-time of its own becomes an ordinary one.
+            let had = if had.policy.is_realtime() { Attributes::other(nice) } else { had };
+            thread.unread.extend(is_on_file.then_some(Attributes { nice, ..had }));
+        }
+    }
+
+    /// Whether a thread is of a job with a cgroup, or on its way there.
+    pub fn has_group(&self, tid: u32) -> bool {
+        let is_group = |of: &Record| matches!(of.placement, Placement::Cgroup { .. });
+        self.record_of(tid).is_some_and(is_group)
+    }
+
+    /// What the owner of a thread wants, by what is on file.
+    fn wanted_on_file(&self, tid: u32) -> Option<Attributes> {
+        let record = self.record_of(tid)?;
+        let own = self.pins.get(&JobId(record.id)).and_then(|pins| pins.own.get(&tid));
+        Some(own.copied().unwrap_or(record.normal.into()))
+    }
+
+    /// The first thread of the process that started a thread.
+    fn starter(&self, tid: u32) -> u32 {
+        let pid = self.threads[&tid].pid;
+        if pid == tid { self.processes[&pid].parent } else { pid }
+    }
+
+    /// On file: threads are going to come that have these attributes of their own.
+    pub fn expect_own(&mut self, job: JobId, own: BTreeMap<u32, Attributes>) {
+        if self.backend.is_some_and(Backend::can_fill) {
+            self.pins.entry(job).or_default().own.extend(own);
+        }
     }
 
     /// On file: threads that chose their CPUs are going to come.
@@ -300,6 +486,12 @@ impl Machine {
         if self.backend.is_some_and(Backend::can_fill) {
             self.pins.entry(job).or_default().user_pinned.extend(tids);
         }
+    }
+
+    /// A job begins anew: no CPUs are given yet.
+    pub fn begin_pins(&mut self, job: JobId) {
+        let own = std::mem::take(&mut self.pins.entry(job).or_default().own);
+        self.pins.insert(job, Pins { own, ..Pins::default() });
     }
 
     /// On file: threads of a job are going to be restricted to these CPUs.
@@ -361,9 +553,10 @@ impl Machine {
             eprintln!("  does {action:?}");
         }
         match action {
-            Action::Attributes { tid, attributes } => {
+            Action::Attributes { tid, attributes, known } => {
                 let Some(thread) = self.threads.get(tid) else { return };
-                if thread.own != *attributes {
+                let now = &self.model.attributes[tid];
+                if thread.own != *attributes && known.switch(now, attributes).is_some() {
                     let uid = self.processes[&thread.pid].uid;
                     match self.record_of(*tid).map(|record| (record.id, record.owner_uid)) {
                         None => self.violation(format!(
@@ -417,6 +610,24 @@ impl Machine {
             }
             Action::Control { .. } | Action::Signal { .. } | Action::Page { .. } => {}
         }
+        if let Action::Attributes { tid, attributes, known } = action {
+            // A switcher that was late gives back what was its own before that was changed.
+            if self.wanted_on_file(*tid) != Some(known.own) {
+                let is_back = *attributes == known.own;
+                let was_wide = self.model.attributes[tid] == Attributes::other(-20);
+                let thread = self.threads.get_mut(tid).into_iter();
+                thread.for_each(|it| {
+                    let own = it.own;
+                    is_back.then(|| it.may_have(Attributes { nice: own.nice, ..known.own }));
+                    was_wide.then(|| it.may_have(Attributes { nice: known.own.nice, ..own }));
+                });
+            }
+            let is_left = known.switch(&self.model.attributes[tid], attributes).is_none();
+            // By a timetable that knows what its owner wants.
+            let thread = self.threads.get_mut(tid);
+            let thread = thread.filter(|it| !is_left && it.own == known.own);
+            thread.into_iter().for_each(|it| it.is_unswitched = false);
+        }
         let _ = self.model.perform(action);
     }
 
@@ -435,6 +646,24 @@ impl Machine {
                 Placement::Cgroup { .. } | Placement::Tree { .. } => None,
             };
             let normal = single.map_or(normal, |single| single.normal.into());
+            let own = |tid| self.pins.get(&job).and_then(|pins| pins.own.get(&tid)).copied();
+            let mut starters = std::iter::successors(Some(tid), |&at| {
+                self.threads.contains_key(&at).then(|| self.starter(at))
+            });
+            let starter = starters.find_map(own);
+            // Another thread of that process may have started it, or that process has ended.
+            let ordinary = starter.or(Some(normal)).map(|it| match it.policy.is_realtime() {
+                true => Attributes::other(it.nice),
+                false => it,
+            });
+            if let (None, Some(of)) = (own(tid), ordinary) {
+                let thread = self.threads.get_mut(&tid);
+                thread.into_iter().for_each(|it| {
+                    it.may_have(of);
+                    it.may_have(Attributes { nice: it.own.nice, ..of });
+                });
+            }
+            let normal = starter.unwrap_or(normal);
             let cpus = self.model.affinity.get(&tid).cloned().unwrap_or_default();
             let has_pinned = self
                 .pins
@@ -450,9 +679,12 @@ impl Machine {
                 self.model.affinity.insert(tid, everywhere.clone());
             }
             let had = self.model.attributes.get(&tid).and_then(|now| released(now, &normal));
-            if let Some(had) = had {
-                self.model.attributes.insert(tid, had);
-            }
+            let had = had.filter(|_| !record.keeps_attributes);
+            self.model.attributes.extend(had.map(|had| (tid, had)));
+            // From now on that is what it has.
+            let now = self.model.attributes.get(&tid).copied().unwrap_or(normal);
+            let thread = self.threads.get_mut(&tid).filter(|it| it.unread.contains(&now));
+            thread.into_iter().for_each(|it| it.own = now);
             let pid = self.threads[&tid].pid;
             self.model.stopped.remove(&pid);
         }
@@ -475,7 +707,8 @@ impl Machine {
     fn release_inheritors(&mut self, job: JobId, singles: &[Single], everywhere: &CpuSet) {
         let pins = self.pins.get(&job).cloned().unwrap_or_default();
         for single in singles {
-            let normal: Attributes = single.normal.into();
+            let own = pins.own.get(&single.tid).copied();
+            let normal: Attributes = own.unwrap_or_else(|| single.normal.into());
             let is_younger = |(tid, of): &(&u32, &Thread)| {
                 let is_member = singles.iter().any(|it| it.tid == **tid);
                 let line = self.ancestors(of.pid);
@@ -540,6 +773,8 @@ impl Machine {
             let now = self.model.attributes[&tid];
             if let Some(had) = released(&now, &normal) {
                 self.model.attributes.insert(tid, had);
+                // The policy of the one that started it may have been another one then.
+                self.threads.get_mut(&tid).into_iter().for_each(|it| it.may_have(had));
             }
             if pins.has_given(&self.model.affinity[&tid]) {
                 self.model.affinity.insert(tid, cpus.clone());
@@ -569,8 +804,12 @@ impl Machine {
     /// Whether a thread has what its owner gave it, as far as anybody can tell.
     pub fn is_its_own(&self, tid: u32) -> bool {
         let (thread, now) = (&self.threads[&tid], self.model.attributes[&tid]);
-        let lost_nice = Attributes { nice: 0, ..thread.own };
-        now == thread.own || (thread.lost_nice && now == lost_nice) || thread.normal.contains(&now)
+        // What its parent had of its own is lost with the nice value.
+        let lost = [Attributes { nice: 0, ..thread.own }, Attributes::other(0)];
+        now == thread.own
+            || (thread.lost_nice && lost.contains(&now))
+            || thread.normal.contains(&now)
+            || thread.unread.contains(&now)
     }
 
     /// What threads that no job has keep of gangd; of all threads where `everybody` is released.
@@ -659,6 +898,8 @@ impl Machine {
                 let stands_still = self.model.attributes.get(&thread.tid) == Some(&own.own)
                     && self.model.group(gang_timetable::Group::Job(job)).frozen == Some(true);
                 !own.lost_nice
+                    && !own.is_unread
+                    && !own.is_unswitched
                     && !stands_still
                     && (own.normal.is_empty() || own.own == thread.original)
             })

@@ -44,6 +44,7 @@ kinds! {
     Exit "exit" 6,
     Reuse "reuse" 3,
     SetNice "set-nice" 3,
+    SetPolicy "set-policy" 3,
     SetAffinity "set-affinity" 3,
     Crowd "crowd" 2,
     // The survey's findings.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use gang_conductor::{Conductor, Due, Effects, Followed, NewThreads, Note, Now, life::State};
 use gang_schedule::{CpuSet, JobId};
-use gang_timetable::{Action, EdgeActions, SchedPolicy, Timetable};
+use gang_timetable::{Action, EdgeActions, Known, SchedPolicy, Timetable};
 
 use crate::one::{JOB, NOW, PID, candidate, cgroup, home, in_state};
 
@@ -63,7 +63,7 @@ fn deadline_lowers_all_that_an_edge_raises() {
     let mut core = in_state(State::Present);
     let effects = planned(&mut core);
     let fifo = |action: &Action| match action {
-        Action::Attributes { tid, attributes } => {
+        Action::Attributes { tid, attributes, .. } => {
             Some((*tid, attributes.policy == SchedPolicy::Fifo))
         }
         _ => None,
@@ -146,6 +146,6 @@ fn clock_set_back_states_a_sleeping_job_anew() {
     let effects = planned_at(&mut core, after(19_000_000, 4_000_000)).unwrap();
     assert!(effects.from_ns <= after(19_000_000, 4_000_000).utc_ns, "at once");
     let original = home(cgroup()).members.threads()[0].original;
-    let back = Action::Attributes { tid: PID, attributes: original };
+    let back = Action::Attributes { tid: PID, attributes: original, known: Known::of(original) };
     assert!(core.take_orders().contains(&back), "an older timetable may have lowered it");
 }

@@ -67,7 +67,7 @@ pub fn home(placement: Placement) -> Home {
         Members::new(Controls::default(), normal, everywhere.iter().copied().collect());
     members.update(&[PID], |tid| {
         let cpus = everywhere.iter().copied().collect();
-        Some(Seen { tid, now: normal, cpus, were_given: false, original: None })
+        Some(Seen { tid, now: normal, cpus, were_given: false, original: None, started_by: None })
     });
     Home::new(placement, members, normal, everywhere)
 }

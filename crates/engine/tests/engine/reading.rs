@@ -96,12 +96,18 @@ fn staying_threads_keep_what_is_remembered() {
 
 #[test]
 fn a_thread_that_fills_already_was_as_its_job_is() {
-    let filling = Parked::filling();
+    let [fills, later] = [(); 2].map(|()| Parked::filling());
     let default = Attributes { policy: SchedPolicy::Batch, ..Attributes::other(0) };
     let mut job = Job::start(default, everywhere());
-    job.has(&[&filling]);
-    let nice = thread::attributes(filling.tid).unwrap().nice;
-    assert_eq!(job.members.threads()[0].original, Attributes { nice, ..default });
+    job.has(&[&fills]);
+    job.has(&[&fills, &later]);
+    let original = |job: &Job, tid| {
+        job.members.threads().iter().find(|thread| thread.tid == tid).unwrap().original
+    };
+    let nice = thread::attributes(later.tid).unwrap().nice;
+    assert_eq!(original(&job, later.tid), Attributes { nice, ..default });
+    // Before gangd did anything, it was its own choice.
+    assert_eq!(original(&job, fills.tid), thread::attributes(fills.tid).unwrap());
 }
 
 #[test]

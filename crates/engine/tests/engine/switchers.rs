@@ -14,7 +14,7 @@ use gang_engine::{
 use gang_harness::wait_until;
 use gang_linux::clock;
 use gang_timetable::{
-    Action, Attributes, EdgeActions, Timetable,
+    Action, Attributes, EdgeActions, Known, Timetable,
     follower::{Cursor, Switch},
 };
 use proptest::prelude::*;
@@ -22,7 +22,9 @@ use rustix::io::Errno;
 
 /// A call that is known from the others by its number.
 fn call(number: u32) -> Bound {
-    Bound::to_nothing(Action::Attributes { tid: number, attributes: Attributes::other(0) })
+    let attributes = Attributes::other(0);
+    let known = Known::of(attributes);
+    Bound::to_nothing(Action::Attributes { tid: number, attributes, known })
 }
 
 /// The number of a call.

@@ -12,8 +12,8 @@ use gang_schedule::{
     Config, CpuSet, Event, Gap, JobId, Plan, Schedule, Spec, Topology, clock as slices,
 };
 use gang_timetable::{
-    Action, Attributes, Backend, Composition, Controls, Gang, Group, InSlot, Members, Seen, Signal,
-    Standing, Stretch, Switchers, Thread, Timetable, Validity, Weight, Word, compose,
+    Action, Attributes, Backend, Composition, Controls, Gang, Group, InSlot, Known, Members, Seen,
+    Signal, Standing, Stretch, Switchers, Thread, Timetable, Validity, Weight, Word, compose,
     follower::Cursor, model::Model,
 };
 use proptest::prelude::*;
@@ -162,7 +162,7 @@ impl Stage {
             let threads: Vec<_> = threads
                 .map(|(&(exempt, user_pinned, cpu), tid)| {
                     let own = if exempt { Attributes::fifo(9) } else { Attributes::other(4) };
-                    Thread { tid, original: own, user_pinned, cpu }
+                    Thread { user_pinned, cpu, ..Thread::new(tid, own) }
                 })
                 .collect();
             model.begin(&threads);
@@ -233,7 +233,11 @@ impl Stage {
                     let last = known.members.threads().last().map(|thread| thread.tid);
                     let tid = last.unwrap_or(100 * (job as u32 + 1)) + 1;
                     let attributes = Attributes::other(4);
-                    let new = Bound::to_nothing(Action::Attributes { tid, attributes });
+                    let new = Bound::to_nothing(Action::Attributes {
+                        tid,
+                        attributes,
+                        known: Known::of(attributes),
+                    });
                     self.kernel.perform(&new).unwrap();
                     known.members.remember(&Seen {
                         tid,
@@ -241,6 +245,7 @@ impl Stage {
                         cpus: known.members.everywhere.clone(),
                         were_given: false,
                         original: None,
+                        started_by: None,
                     });
                     known.has_new_threads = true;
                 }

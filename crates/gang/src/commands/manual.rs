@@ -85,6 +85,34 @@ const SIGNALS_RUN: Section = Section::Text(
      slots, as one with more threads than CPUs is.",
 );
 
+const SCHEDULING_RUN: Section = Section::Terms(
+    "SCHEDULING",
+    &[
+        (
+            "What stays",
+            "The nice value and the policy that CMD or its owner sets, for a program or a thread, by \
+             nice(1), renice(1), chrt(1) or the calls, at any moment: a thread has them back as soon \
+             as its job is released. A thread that is made real-time (SCHED_FIFO, SCHED_RR, \
+             SCHED_DEADLINE) is left alone from then on.",
+        ),
+        (
+            "What differs in a slot",
+            "There, a thread is SCHED_FIFO with SCHED_RESET_ON_FORK, or has the nice value -20 where \
+             the gang has more threads than CPUs. sched_setscheduler(2) and sched_setattr(2) fail \
+             with EPERM for who may not clear that flag (without CAP_SYS_NICE); without it, the \
+             children of such a thread would be real-time ones. No other call fails.",
+        ),
+        (
+            "What nobody can tell",
+            "The policy SCHED_BATCH or SCHED_IDLE, whichever gangd gives to threads out of their \
+             slots, and the nice value -20, where they are set while gangd gives others. A policy \
+             that is set less than a slice before the daemon is killed may be lost. The kernel sets \
+             the timer slack of a thread that was real-time back to its default (prctl(2), \
+             PR_SET_TIMERSLACK).",
+        ),
+    ],
+);
+
 const DAEMON_RUN: Section = Section::Terms(
     "DAEMON",
     &[
@@ -155,7 +183,7 @@ fn write_page(dir: &Path, command: &Command, is_top: bool) -> Result<()> {
 
 fn page(command: &Command, name: &str, is_top: bool) -> Result<Vec<u8>> {
     let sections: &[Section] = match name {
-        "gang-run" => &[EXIT_STATUS_RUN, ENVIRONMENT_RUN, DAEMON_RUN, SIGNALS_RUN],
+        "gang-run" => &[EXIT_STATUS_RUN, ENVIRONMENT_RUN, SCHEDULING_RUN, DAEMON_RUN, SIGNALS_RUN],
         "gang-web" => &[EXIT_STATUS, PROXY_WEB],
         "gang" => &[EXIT_STATUS, ENVIRONMENT, FILES],
         _ => &[EXIT_STATUS],

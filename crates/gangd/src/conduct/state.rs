@@ -52,8 +52,9 @@ pub struct Leaver {
     pub known: Vec<u32>,
     /// Gives back to them what they had.
     pub actions: Vec<Bound>,
-    /// The attributes that its other threads have by default.
-    pub normal: Attributes,
+    /// The attributes that its other threads have by default; absent where nothing was done to
+    /// those of any.
+    pub normal: Option<Attributes>,
     /// Where it came from, if not from where the first one of the job did.
     pub joined: Option<JoinedProcess>,
     /// Timetables of this generation do not have it any more.
@@ -251,6 +252,7 @@ impl State {
     pub fn arrive(&mut self, id: JobId) -> Result<Option<Record>, Error> {
         if let Some(of) = self.registry.jobs.get_mut(&id) {
             of.roster.expect(Vec::new());
+            of.roster.all_came();
         }
         Ok(self.core.arrive(id)?)
     }
@@ -312,6 +314,24 @@ impl State {
         }
     }
 
+    /// Threads are going to come whose owners want these attributes.
+    pub fn expect_own(&mut self, id: JobId, own: BTreeMap<u32, Attributes>) {
+        if let Some(of) = self.registry.jobs.get_mut(&id).filter(|_| !own.is_empty()) {
+            of.roster.expect_own(own);
+        }
+    }
+
+    /// Members that were expected are there; this is what those had before of which it is not what
+    /// the job's first thread had.
+    pub fn members_came(&mut self, id: JobId, before: &[Seen]) -> Result<(), Error> {
+        self.core.members_came(id, before)?;
+        self.read(id);
+        if let Some(of) = self.registry.jobs.get_mut(&id) {
+            of.roster.all_came();
+        }
+        Ok(())
+    }
+
     /// A process leaves its job. The process stays on file until it [has left](State::has_left).
     pub fn detach(&mut self, id: JobId, process: Arc<ProcessHandle>) -> Result<Leaver, Error> {
         self.read(id);
@@ -358,7 +378,14 @@ impl State {
             of.roster.add_single(single);
         }
         let now = single.normal.into();
-        let seen = Seen { tid: single.tid, now, cpus, were_given: false, original: Some(now) };
+        let seen = Seen {
+            tid: single.tid,
+            now,
+            cpus,
+            were_given: false,
+            original: Some(now),
+            started_by: None,
+        };
         Ok(self.core.members_came(id, &[seen])?)
     }
 

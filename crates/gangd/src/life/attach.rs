@@ -4,7 +4,7 @@
 //! taken first. The process that is checked and moved then is the one that the handle names. Every
 //! step that has to be undone is on file before it is done.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use gang_conductor::Home;
 use gang_engine::{bound::ProcessHandle, pins::Pins, release, singles, thread};
@@ -90,7 +90,7 @@ impl Daemon {
             let members = self.processes(job)?;
             self.change_on_file(move |state| Ok(state.core.expect(job, joined, &members)?))?;
         }
-        let before = self.unlike(first, process.pid);
+        let (own, before) = (self.own(first, process.pid), self.unlike(first, process.pid));
         let own_cpus = before.iter().filter(|seen| seen.cpus != first.1).map(|seen| seen.tid);
         let own_cpus: Vec<u32> = own_cpus.collect();
         self.conductor.ask(move |state| {
@@ -98,6 +98,7 @@ impl Daemon {
             state.read(job);
             // On file before a slot may give them others.
             state.expect_user_pinned(job, own_cpus);
+            state.expect_own(job, own);
         })?;
         self.cgroups.move_in(placement, process)?;
         self.remember(job, before)
@@ -110,10 +111,20 @@ impl Daemon {
         process: Arc<ProcessHandle>,
     ) -> Result<(), Error> {
         let started = process::stat(&self.roots.proc, process.pid)?.start_ticks;
-        let before = self.unlike(first, process.pid);
-        self.conductor.ask(move |state| state.read(job))?;
+        let (own, before) = (self.own(first, process.pid), self.unlike(first, process.pid));
+        self.conductor.ask(move |state| {
+            state.read(job);
+            state.expect_own(job, own);
+        })?;
         self.change_on_file(move |state| state.follow_in_tree(job, process, started))?;
         self.remember(job, before)
+    }
+
+    /// What the owners of the threads of a process want.
+    fn own(&self, (normal, _): &First, pid: u32) -> BTreeMap<u32, Attributes> {
+        let tids = process::threads(&self.roots.proc, pid).unwrap_or_default();
+        let own = |tid| Some((tid, before_gangd(thread::attributes(tid).ok()?, *normal, false)));
+        tids.into_iter().filter_map(own).collect()
     }
 
     /// The threads of a process that have other attributes or CPUs than the job's first thread had.
@@ -123,14 +134,14 @@ impl Daemon {
         let seen = |tid| {
             let (now, cpus) = (thread::attributes(tid).ok()?, thread::affinity(tid).ok()?);
             let original = Some(before_gangd(now, *normal, false));
-            Some(Seen { tid, now, cpus, were_given: false, original })
+            Some(Seen { tid, now, cpus, were_given: false, original, started_by: None })
         };
         let all = tids.into_iter().filter_map(seen);
         all.filter(|it| it.original != Some(*normal) || it.cpus != *everywhere).collect()
     }
 
     fn remember(&self, job: JobId, before: Vec<Seen>) -> Result<(), Error> {
-        Ok(self.conductor.ask(move |state| state.core.members_came(job, &before))??)
+        self.conductor.ask(move |state| state.members_came(job, &before))?
     }
 
     /// The first process of a job moves in, and the schedule learns of it. The caller holds the
@@ -158,6 +169,12 @@ impl Daemon {
         let at = self.cgroups.confinement(job, &placement, process.pid, mem_bytes)?;
         placement.set_confinement(at.clone());
         let first = (process.pid, started);
+        let own = self.own(&(normal, CpuSet::new()), process.pid);
+        if self.backend.can_fill() {
+            let path = self.files.store.pins(job.0);
+            let error = |e| gang_linux::Error::new("write", path.display(), e);
+            Pins::create(&path)?.set_own(own.clone()).map_err(error)?;
+        }
         // On file before anything is done to the process: guardian and next daemon must find it, to
         // undo it.
         let everywhere = affinity.iter().copied().collect();
@@ -185,7 +202,8 @@ impl Daemon {
         let joined = self
             .members(job, &placement, normal, &affinity)
             .map_err(Error::from)
-            .and_then(|(roster, members)| {
+            .and_then(|(mut roster, members)| {
+                roster.expect_own(own);
                 let home = Home::new(placement.clone(), members, normal, affinity);
                 self.conductor.ask(move |state| state.attach(job, home, roster, first))?
             });
@@ -232,13 +250,15 @@ impl Daemon {
     /// the process had in the job, and get back what they would have had. `first` is the process's
     /// first thread, as it was before.
     fn release_strays(&self, job: JobId, first: Option<Single>, placement: &Placement) {
-        let (Some(first), Placement::Cgroup { group, .. }) = (first, placement) else { return };
+        let (Some(mut first), Placement::Cgroup { group, .. }) = (first, placement) else { return };
         let pins = Pins::read(&self.files.store.pins(job.0)).ok().flatten();
         let everywhere = self.conductor.ask(move |state| {
-            let home = state.job(job).ok()?.home.as_ref();
-            home.map(|home| home.members.everywhere.clone())
+            let members = &state.job(job).ok()?.home.as_ref()?.members;
+            Some((members.everywhere.clone(), members.default_of(first.pid)))
         });
-        let Ok(Some(everywhere)) = everywhere else { return };
+        let Ok(Some((everywhere, default))) = everywhere else { return };
+        // Its owner may have given it something else meanwhile.
+        first.normal = default.map_or(first.normal, Into::into);
         let inside = unless_gone(Group::at(group).threads()).unwrap_or_default();
         let started = singles::inheritors(&self.roots.proc, &[first]);
         for (tid, first) in started.into_iter().filter(|(tid, _)| !inside.contains(tid)) {

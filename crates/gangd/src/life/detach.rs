@@ -88,7 +88,8 @@ impl Daemon {
         self.wait_for_leaver(process, leaver);
         let is_as_before = |tid: u32| {
             let Ok(now) = thread::attributes(tid) else { return true };
-            let before = before_gangd(now, leaver.normal, true);
+            let Some(normal) = leaver.normal else { return true };
+            let before = before_gangd(now, normal, true);
             now == before || thread::set_attributes(tid, &before).is_err()
         };
         let mut since: Option<Instant> = None;

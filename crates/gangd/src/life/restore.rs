@@ -56,6 +56,9 @@ impl Daemon {
         let normal = record.normal.into();
         let (roster, members) = self.members(job, &record.placement, normal, &record.affinity)?;
         let kept = record.clone();
+        // On file before anything is done to its threads: another backend may do other things.
+        record.keeps_attributes = members.keeps_attributes;
+        self.files.put(Some(record.clone()))?;
         self.conductor.ask(move |state| state.restore(&kept, roster, members))??;
         if let Err(error) = self.confine(job, record.mem_bytes) {
             tracing::warn!(%job, ?error, "the memory of a job is not limited any more");

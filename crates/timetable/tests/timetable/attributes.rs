@@ -1,13 +1,12 @@
 //! The attributes of a thread before gangd, from those that it has.
 
-use gang_timetable::{Attributes, before_gangd, priority};
+use gang_timetable::{Attributes, Known, before_gangd, priority};
 
 const BATCH: Attributes = Attributes::batch(10);
 
 #[test]
 fn what_gangd_gave_a_parent_is_not_the_childs_own() {
     for (now, expected) in [
-        (Attributes::idle(3), Attributes { nice: 3, ..BATCH }),
         (Attributes::fifo(priority::GANG), Attributes { nice: 0, ..BATCH }),
         (Attributes { nice: -20, ..Attributes::fifo(priority::GANG) }, BATCH),
         (Attributes::other(-20), BATCH),
@@ -15,6 +14,9 @@ fn what_gangd_gave_a_parent_is_not_the_childs_own() {
         assert_eq!(before_gangd(now, BATCH, false), expected, "{now:?}");
         assert_eq!(before_gangd(now, BATCH, true), expected, "{now:?}");
     }
+    // Nobody that gangd has raised was real-time of its own.
+    let normal = Attributes::fifo(priority::GANG + 1);
+    assert_eq!(before_gangd(Attributes::idle(3), normal, true), Attributes::other(3));
 }
 
 #[test]
@@ -30,10 +32,59 @@ fn what_a_thread_chose_itself_stays() {
 }
 
 #[test]
-fn batch_thread_is_own_choice_or_filling() {
+fn batch_or_idle_thread_is_own_choice_or_filling() {
     let normal = Attributes::other(10);
-    assert_eq!(before_gangd(Attributes::batch(3), normal, false), Attributes::batch(3));
-    assert_eq!(before_gangd(Attributes::batch(3), normal, true), Attributes::other(3));
+    for now in [Attributes::batch(3), Attributes::idle(3)] {
+        assert_eq!(before_gangd(now, normal, false), now);
+        assert_eq!(before_gangd(now, normal, true), Attributes::other(3));
+    }
+}
+
+/// A thread of a job in an idle group, whose owner wants SCHED_OTHER with a nice value of 5.
+const KNOWN: Known =
+    Known { own: Attributes::other(5), first_seen: Attributes::other(5), in_idle_group: true };
+
+#[test]
+fn a_switch_changes_the_policy_and_leaves_the_nice_value() {
+    let (fifo, wide) = (Attributes::fifo(priority::GANG), Attributes::other(-20));
+    let nice = |nice, of: Attributes| Attributes { nice, ..of };
+    for (now, to, then) in [
+        (Attributes::other(5), fifo, Some(nice(5, fifo))),
+        (Attributes::other(9), fifo, Some(nice(9, fifo))),
+        (nice(9, fifo), Attributes::batch(5), Some(Attributes::batch(9))),
+        (Attributes::batch(5), wide, Some(wide)),
+        (wide, Attributes::batch(5), Some(Attributes::batch(5))),
+        // What its owner has chosen stays until it is read.
+        (Attributes::batch(9), wide, None),
+        (Attributes::idle(5), fifo, None),
+        (Attributes::fifo(priority::GANG + 1), Attributes::batch(5), None),
+        // The nice value of a wide gang does not.
+        (Attributes::idle(-20), fifo, Some(Attributes::idle(5))),
+    ] {
+        assert_eq!(KNOWN.switch(&now, &to), then, "from {now:?} to {to:?}");
+    }
+    let child = Known { first_seen: Attributes::other(0), ..KNOWN };
+    assert_eq!(child.switch(&Attributes::other(0), &fifo), Some(nice(5, fifo)), "lost by fork");
+}
+
+#[test]
+fn what_gangd_does_not_give_is_wanted_by_the_owner() {
+    let fifo = Attributes::fifo(priority::GANG);
+    for now in [Attributes::other(5), Attributes { nice: 5, ..fifo }, Attributes::batch(5)] {
+        assert_eq!(KNOWN.wish(&now), None, "{now:?}");
+    }
+    assert_eq!(KNOWN.wish(&Attributes::other(-20)), None, "a wide gang in its slot");
+    for (now, wish) in [
+        (Attributes { nice: 7, ..fifo }, Attributes::other(7)),
+        (Attributes::batch(7), Attributes::other(7)),
+        (Attributes::idle(5), Attributes::idle(5)),
+        (Attributes::idle(-20), Attributes::idle(5)),
+        (Attributes::fifo(priority::GANG + 1), Attributes::fifo(priority::GANG + 1)),
+    ] {
+        assert_eq!(KNOWN.wish(&now), Some(wish), "{now:?}");
+    }
+    let child = Known { first_seen: Attributes::other(0), ..KNOWN };
+    assert_eq!(child.wish(&Attributes::other(0)), None, "lost by fork");
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub fn of_tree() -> Members {
 }
 
 fn thread(tid: u32, original: Attributes) -> Thread {
-    Thread { tid, original, user_pinned: false, cpu: None }
+    Thread::new(tid, original)
 }
 
 /// Of every kind one.

@@ -254,7 +254,8 @@ impl World {
             Kind::Reuse => self.reuse(a, b),
             Kind::StartThread | Kind::Fork | Kind::EndThread => self.work(kind, a, b),
             Kind::Exit => self.exit(a),
-            Kind::SetNice | Kind::SetAffinity => self.choose(kind, a, b),
+            Kind::SetNice | Kind::SetPolicy => self.choose_attributes(kind, a, b),
+            Kind::SetAffinity => self.choose_cpus(a, b),
             Kind::Crowd => {
                 if let Some(daemon) = &mut self.daemon {
                     if let Some(job) = nth(daemon.rosters.keys(), a) {

@@ -8,7 +8,7 @@ use gang_conductor::{
 };
 use gang_schedule::{CpuSet, JobId, Topology};
 use gang_timetable::{
-    Attributes, Backend, Runnable,
+    Attributes, Backend, Runnable, SchedPolicy,
     record::{Placement, Record},
 };
 
@@ -120,8 +120,31 @@ impl World {
         self.ring();
     }
 
-    /// An owner changes what no job has.
-    pub(super) fn choose(&mut self, kind: Kind, a: u16, b: u16) {
+    /// An owner sets the nice value or the policy of a thread, be it in its slot or not.
+    pub(super) fn choose_attributes(&mut self, kind: Kind, a: u16, b: u16) {
+        let mut machine = self.machine.borrow_mut();
+        let Some(tid) = nth(machine.threads.keys(), a) else { return };
+        let before = machine.model.attributes[&tid];
+        let now = if kind == Kind::SetNice {
+            Attributes { nice: i32::from(b % 6) * 3 - 6, ..before }
+        } else {
+            // Nobody can tell a policy that gangd gives from the same one, chosen; nor SCHED_IDLE
+            // of one that comes.
+            let is_idle = self.in_idle_group && machine.has_group(tid);
+            let low = if is_idle { SchedPolicy::Idle } else { SchedPolicy::Batch };
+            let policy = [SchedPolicy::Other, low, SchedPolicy::RoundRobin][usize::from(b % 3)];
+            // A real-time one keeps the nice value of a wide gang in its slot.
+            if policy.is_realtime() && before.nice == -20 {
+                return;
+            }
+            let priority = if policy.is_realtime() { 5 } else { 0 };
+            Attributes { policy, priority, reset_on_fork: false, nice: before.nice }
+        };
+        machine.choose(tid, now);
+    }
+
+    /// An owner changes the CPUs of what no job has.
+    pub(super) fn choose_cpus(&mut self, a: u16, b: u16) {
         let mut machine = self.machine.borrow_mut();
         let Some(tid) = nth(machine.threads.keys(), a) else { return };
         let pid = machine.threads[&tid].pid;
@@ -148,19 +171,12 @@ impl World {
             return;
         }
         let all = machine.all.clone();
-        if kind == Kind::SetNice {
-            let own = Attributes::other(i32::from(b % 6) * 3 - 6);
-            let thread = machine.threads.get_mut(&tid);
-            thread.into_iter().for_each(|it| (it.own, it.lost_nice) = (own, false));
-            machine.model.attributes.insert(tid, own);
-        } else {
-            let mut cpus: CpuSet = all.iter().filter(|cpu| (b >> cpu) & 1 == 1).collect();
-            if cpus.is_empty() {
-                cpus = all;
-            }
-            machine.threads.get_mut(&tid).into_iter().for_each(|it| it.own_cpus = cpus.clone());
-            machine.model.affinity.insert(tid, cpus);
+        let mut cpus: CpuSet = all.iter().filter(|cpu| (b >> cpu) & 1 == 1).collect();
+        if cpus.is_empty() {
+            cpus = all;
         }
+        machine.threads.get_mut(&tid).into_iter().for_each(|it| it.own_cpus = cpus.clone());
+        machine.model.affinity.insert(tid, cpus);
     }
 
     /// The survey sees a job.

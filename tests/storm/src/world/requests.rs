@@ -1,13 +1,15 @@
 //! Requests of clients, up to where they wait.
 
+use std::collections::BTreeMap;
+
 use gang_conductor::{
     Candidate, Conductor, Home,
     admission::Resources,
     life::{Filed, Moment},
 };
-use gang_schedule::{JobId, Policy, Spec};
+use gang_schedule::{CpuSet, JobId, Policy, Spec};
 use gang_timetable::{
-    Backend, Seen, before_gangd,
+    Attributes, Backend, Seen, before_gangd,
     record::{JoinedProcess, Placement},
 };
 
@@ -179,23 +181,22 @@ impl World {
         home.coming = Some((pid, started));
         let record = self.daemon.as_ref().map(|it| it.core.jobs[&job].record_at(&home));
         self.effect()?;
+        let expected_own = self.expect_own(job, pid, normal);
+        self.effect()?;
         self.machine.borrow_mut().records.extend(record.map(|record| (job, record)));
         self.effect()?;
-        self.machine.borrow_mut().pins.remove(&job);
+        self.machine.borrow_mut().begin_pins(job);
         self.hit(job, Moment::Attach);
         let now = self.now;
         let tids = self.machine.borrow().tids(pid);
-        // Of its threads the first one's is on file; see where a process follows.
-        for tid in &tids {
-            let mut machine = self.machine.borrow_mut();
-            machine.threads.get_mut(tid).into_iter().for_each(|it| it.normal.push(normal));
-        }
         let is_tree = self.backend == Backend::Signal;
         let Some(daemon) = &mut self.daemon else { return Ok(()) };
         if daemon.core.attach(now, job, home, (pid, started)).is_ok() {
             let tree = if is_tree { vec![pid] } else { Vec::new() };
             let expected = if is_tree { Vec::new() } else { tids };
-            daemon.rosters.insert(job, Roster { expected, tree, ..Roster::default() });
+            daemon
+                .rosters
+                .insert(job, Roster { expected, expected_own, tree, ..Roster::default() });
             daemon.read(&mut self.machine.borrow_mut(), job);
             daemon.pending.push(Pending::Arriving { job, pid });
         }
@@ -253,7 +254,14 @@ impl World {
             self.machine.borrow_mut().expect_user_pinned(job, own.into_iter());
             daemon.rosters.entry(job).or_default().singles.push(single);
             let now = single.normal.into();
-            let seen = Seen { tid: single.tid, now, cpus, were_given: false, original: Some(now) };
+            let seen = Seen {
+                tid: single.tid,
+                now,
+                cpus,
+                were_given: false,
+                original: Some(now),
+                started_by: None,
+            };
             let _ = daemon.core.members_came(job, &[seen]);
         }
         Ok(())
@@ -278,25 +286,10 @@ impl World {
         if let Some(daemon) = &mut self.daemon {
             daemon.read(&mut self.machine.borrow_mut(), job);
         }
-        let before: Vec<Seen> = {
-            let machine = self.machine.borrow();
-            let seen = |tid: u32| {
-                let now = *machine.model.attributes.get(&tid)?;
-                let cpus = machine.model.affinity.get(&tid)?.clone();
-                let original = Some(before_gangd(now, normal, false));
-                Some(Seen { tid, now, cpus, were_given: false, original })
-            };
-            let all = machine.tids(pid).into_iter().filter_map(seen);
-            all.filter(|it| it.original != Some(normal) || it.cpus != everywhere).collect()
-        };
-        // Where the daemon dies in the slot of a wide gang, one that follows gets the nice value of
-        // the first: that is all that is on file.
-        let mut machine = self.machine.borrow_mut();
-        for Seen { tid, .. } in &before {
-            machine.threads.get_mut(tid).into_iter().for_each(|it| it.normal.push(normal));
-        }
-        drop(machine);
+        let before = self.unlike(pid, normal, &everywhere);
         if is_tree {
+            self.expect_own(job, pid, normal);
+            self.effect()?;
             self.file(job, |core| core.follow_in_tree(job, (pid, started)))?;
             let Some(daemon) = &mut self.daemon else { return Ok(()) };
             let roster = daemon.rosters.entry(job).or_default();
@@ -315,6 +308,7 @@ impl World {
             self.effect()?;
             let own_cpus = before.iter().filter(|it| it.cpus != everywhere).map(|it| it.tid);
             self.machine.borrow_mut().expect_user_pinned(job, own_cpus);
+            self.expect_own(job, pid, normal);
             self.effect()?;
             let mut machine = self.machine.borrow_mut();
             machine.processes.get_mut(&pid).into_iter().for_each(|it| it.group = Some(job));
@@ -322,8 +316,45 @@ impl World {
         self.effect()?;
         if let Some(daemon) = &mut self.daemon {
             let _ = daemon.core.members_came(job, &before);
+            daemon.read(&mut self.machine.borrow_mut(), job);
+            daemon.rosters.entry(job).or_default().expected_own.clear();
         }
         Ok(())
+    }
+
+    /// The threads of a process that have other attributes or CPUs than the job's first thread had.
+    fn unlike(&self, pid: u32, normal: Attributes, everywhere: &CpuSet) -> Vec<Seen> {
+        let machine = self.machine.borrow();
+        let seen = |tid: u32| {
+            let now = *machine.model.attributes.get(&tid)?;
+            let cpus = machine.model.affinity.get(&tid)?.clone();
+            let original = Some(before_gangd(now, normal, false));
+            Some(Seen { tid, now, cpus, were_given: false, original, started_by: None })
+        };
+        let all = machine.tids(pid).into_iter().filter_map(seen);
+        all.filter(|it| it.original != Some(normal) || it.cpus != *everywhere).collect()
+    }
+
+    /// On file: what threads that are going to come have of their own.
+    fn expect_own(
+        &mut self,
+        job: JobId,
+        pid: u32,
+        normal: Attributes,
+    ) -> BTreeMap<u32, Attributes> {
+        let machine = self.machine.borrow();
+        let own = |tid| {
+            let now = *machine.model.attributes.get(&tid)?;
+            Some((tid, before_gangd(now, normal, false)))
+        };
+        let own: BTreeMap<u32, Attributes> =
+            machine.tids(pid).into_iter().filter_map(own).collect();
+        drop(machine);
+        if let Some(of) = self.daemon.as_mut().and_then(|it| it.rosters.get_mut(&job)) {
+            of.expected_own.extend(&own);
+        }
+        self.machine.borrow_mut().expect_own(job, own.clone());
+        own
     }
 
     pub(super) fn change_policy(&mut self, job: JobId, b: u16) -> Result<(), Died> {

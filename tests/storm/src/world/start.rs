@@ -93,7 +93,7 @@ impl World {
                 let what = format!("a job is taken over as on file: {record:?}, now {restored:?}");
                 machine.violations.push(what);
             }
-            machine.pins.remove(&job);
+            machine.begin_pins(job);
             daemon.rosters.insert(job, roster);
         }
         // Once it is known of all whose they are.

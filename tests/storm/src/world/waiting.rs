@@ -5,7 +5,7 @@ use gang_conductor::{
     life::{Leaver, Moment},
 };
 use gang_schedule::{JobId, Policy};
-use gang_timetable::{Action, Backend, InSlot, Standing, before_gangd};
+use gang_timetable::{Action, Backend, InSlot, Known, Standing, before_gangd};
 
 use super::{Died, Pending, World, nth};
 
@@ -92,6 +92,8 @@ impl World {
                     }
                     if let Some(of) = self.daemon.as_mut().and_then(|it| it.rosters.get_mut(&job)) {
                         of.expected.clear();
+                        of.expected_own.clear();
+                        of.expected_own.clear();
                     }
                     return self.file(job, |core| core.arrive(job));
                 }
@@ -102,7 +104,8 @@ impl World {
                 drop(machine);
                 let home = self.daemon.as_ref().and_then(|it| it.core.jobs.get(&job));
                 if let Some(home) = home.and_then(|job| job.home.as_ref()) {
-                    let (normal, cpus) = (home.normal, &home.members.everywhere);
+                    let normal = home.members.default_of(pid).unwrap_or(home.normal);
+                    let cpus = &home.members.everywhere;
                     if self.backend != Backend::Signal {
                         self.machine.borrow_mut().let_strays_go(job, pid, normal, cpus);
                     }
@@ -110,6 +113,7 @@ impl World {
                 self.hit(job, Moment::Arrive);
                 if let Some(of) = self.daemon.as_mut().and_then(|it| it.rosters.get_mut(&job)) {
                     of.expected.clear();
+                    of.expected_own.clear();
                 }
                 self.file(job, |core| core.arrive(job))?;
                 self.end_those_over();
@@ -127,9 +131,17 @@ impl World {
                     if leaver.known.contains(&tid) {
                         continue;
                     }
-                    if let Some(&now) = machine.model.attributes.get(&tid) {
-                        let before = before_gangd(now, leaver.normal, true);
-                        machine.perform(&Action::Attributes { tid, attributes: before });
+                    let now = machine.model.attributes.get(&tid).copied();
+                    if let (Some(now), Some(normal)) = (now, leaver.normal) {
+                        let before = before_gangd(now, normal, true);
+                        // Another thread of its process may have started it.
+                        machine
+                            .threads
+                            .get_mut(&tid)
+                            .into_iter()
+                            .for_each(|it| it.may_have(before));
+                        let known = Known { first_seen: now, ..Known::of(before) };
+                        machine.perform(&Action::Attributes { tid, attributes: before, known });
                     }
                     let home = self.daemon.as_ref().and_then(|it| it.core.jobs.get(&job));
                     let home = home.and_then(|job| job.home.as_ref());

@@ -11,7 +11,7 @@
 //! Properties: a moment that the table refuses changes nothing. The record that a transition
 //! returns is all that is needed to release the job as it is after the transition.
 
-use gang_schedule::{Event, JobId, Policy, Spec};
+use gang_schedule::{Allowed, Event, JobId, Policy, Spec};
 use gang_timetable::{
     Action, Attributes, Controls, Members, Seen, Signal, Standing,
     record::{Confinement, JoinedProcess, Placement, Record, Single},
@@ -266,6 +266,7 @@ impl Conductor {
             weight: record.weight,
             cpus: record.cpus,
             min_cpus: record.min_cpus,
+            allowed: Allowed::anywhere(),
         };
         if self.jobs.contains_key(&job) {
             return Err(gang_schedule::Refusal::DuplicateJob { job }.into());

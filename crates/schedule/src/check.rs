@@ -11,6 +11,7 @@
 //! the ways below does not (tests).
 
 use crate::schedule::{Job, Readiness, Schedule};
+use crate::seating::Seating;
 use crate::turn::{SLICE, Tier};
 use crate::{CpuSet, JobId, Plan, clock};
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,6 +49,11 @@ pub const ALL_CPUS: Invariant = Invariant {
 /// All or none.
 pub const ALL_OR_NONE: Invariant =
     Invariant { id: "all_or_none", sentence: "a gang has all of its CPUs or none" };
+/// Nobody is moved to where it may not run.
+pub const ALLOWED: Invariant = Invariant {
+    id: "allowed",
+    sentence: "a gang has slots only on CPUs that its threads may use, some for each of them",
+};
 /// The jobs that may be in a row.
 pub const ONLY_RUNNABLE: Invariant = Invariant {
     id: "only_runnable",
@@ -137,7 +143,6 @@ impl Found {
     }
 
     fn slots(&mut self, schedule: &Schedule, plan: &Plan) {
-        let machine = schedule.topology().len();
         for slot in &plan.row {
             let readiness = schedule.readiness(slot.job);
             self.unless(
@@ -149,7 +154,20 @@ impl Found {
                 },
             );
             let Some(spec) = schedule.spec(slot.job) else { continue };
-            let (has, due) = (slot.cpus.len(), spec.cpus.min(machine));
+            let usable = spec.allowed.of(schedule.topology().set());
+            let outside = slot.cpus.difference(&usable);
+            self.unless(outside.is_empty(), ALLOWED, || {
+                format!("job {} has CPUs {outside}, which its threads may not use", slot.job)
+            });
+            for bound in spec.allowed.bound() {
+                self.unless(!bound.cpus.is_disjoint(&slot.cpus), ALLOWED, || {
+                    format!(
+                        "job {} has CPUs {}, and threads that may use {} alone",
+                        slot.job, slot.cpus, bound.cpus
+                    )
+                });
+            }
+            let (has, due) = (slot.cpus.len(), spec.cpus.min(usable.len() as u32));
             self.unless(has == due as usize, ALL_OR_NONE, || {
                 format!("job {} has {has} CPUs of {due}", slot.job)
             });
@@ -176,7 +194,7 @@ impl Found {
             let readiness = schedule.readiness(job).expect("it is one of its jobs");
             let right = match readiness {
                 Readiness::Suspended => place == Some("paused"),
-                Readiness::TooWide => place == Some(waiting),
+                Readiness::TooWide | Readiness::Unplaceable => place == Some(waiting),
                 Readiness::Runnable => place == Some("in the row") || place == Some(waiting),
                 Readiness::Asleep | Readiness::Unscheduled => place.is_none(),
             };
@@ -190,7 +208,6 @@ impl Found {
         if plan.capped {
             return;
         }
-        let machine = schedule.topology().len();
         let free = plan.rest.len() as u32;
         let kept = plan.rest_kept;
         self.unless(kept <= schedule.load().min(free), KEPT, || {
@@ -200,7 +217,7 @@ impl Found {
         let beside_rest = free - schedule.load().min(free);
         let in_row: BTreeSet<JobId> = plan.row.iter().map(|slot| slot.job).collect();
         for (&id, job) in &schedule.jobs {
-            if in_row.contains(&id) || job.readiness(machine) != Readiness::Runnable {
+            if in_row.contains(&id) || job.readiness() != Readiness::Runnable {
                 continue;
             }
             let usable = match job.tier {
@@ -208,8 +225,9 @@ impl Found {
                 Tier::Shared => beside_kept,
                 Tier::Standby => beside_rest,
             };
-            let width = job.width(machine);
-            self.unless(width > usable, MAXIMAL, || {
+            let width = job.width();
+            let fits = || Seating::new(plan.rest.clone()).seat(job.parts());
+            self.unless(width > usable || !fits(), MAXIMAL, || {
                 format!("job {id} waits for {width} CPUs while {usable} stand free")
             });
         }
@@ -319,8 +337,7 @@ impl Frame {
 
 /// The slices of the longest request among those who can lead a tier.
 fn longest(schedule: &Schedule, tier: Tier) -> f64 {
-    let machine = schedule.topology().len();
-    let runnable = |job: &&Job| job.tier == tier && job.readiness(machine) == Readiness::Runnable;
+    let runnable = |job: &&Job| job.tier == tier && job.readiness() == Readiness::Runnable;
     let requests = schedule.jobs.values().filter(runnable).map(|job| job.request.slices());
     requests.max().unwrap_or(1).into()
 }
@@ -345,9 +362,8 @@ fn ahead(schedule: &Schedule) -> BTreeMap<JobId, f64> {
 fn ahead_in(schedule: &Schedule, tier: Tier) -> (BTreeMap<JobId, f64>, Option<f64>) {
     let machine = schedule.topology.len();
     let runnable = || {
-        let of_tier = |(_, job): &(&JobId, &Job)| {
-            job.tier == tier && job.readiness(machine) == Readiness::Runnable
-        };
+        let of_tier =
+            |(_, job): &(&JobId, &Job)| job.tier == tier && job.readiness() == Readiness::Runnable;
         schedule.jobs.iter().filter(of_tier)
     };
     let floor = schedule.floors.of(tier);

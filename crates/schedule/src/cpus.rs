@@ -121,6 +121,13 @@ impl CpuSet {
         })
     }
 
+    /// The smallest member of both sets.
+    pub(crate) fn first_common(&self, other: &CpuSet) -> Option<u32> {
+        let mut words = self.words.iter().zip(&other.words).map(|(a, b)| a & b).enumerate();
+        let (index, word) = words.find(|&(_, word)| word != 0)?;
+        Some(index as u32 * 64 + word.trailing_zeros())
+    }
+
     /// The smallest member.
     pub fn first(&self) -> Option<u32> {
         self.iter().next()
@@ -251,6 +258,7 @@ mod tests {
             prop_assert_eq!(x.union(&y), set(&(&a | &b)));
             prop_assert_eq!(x.intersection(&y), set(&(&a & &b)));
             prop_assert_eq!(x.difference(&y), set(&(&a - &b)));
+            prop_assert_eq!(x.first_common(&y), (&a & &b).first().copied());
             prop_assert_eq!(x.is_disjoint(&y), a.is_disjoint(&b));
             prop_assert_eq!(x.is_subset(&y), a.is_subset(&b));
             prop_assert_eq!(x.to_string().parse::<CpuSet>().unwrap(), x.clone());

@@ -1,6 +1,6 @@
 //! The events of the policy, and its refusals.
 
-use crate::{ClassSlices, ClassWeights, JobId, Spec, Topology};
+use crate::{Allowed, ClassSlices, ClassWeights, JobId, Spec, Topology};
 
 /// Something that happened, in the order in which it is to take effect.
 #[derive(Debug, Clone, PartialEq)]
@@ -11,6 +11,9 @@ pub enum Event {
     Departed { job: JobId },
     /// A running job asks for something else (L26).
     Changed { job: JobId, spec: Spec },
+    /// The threads of a job may use other CPUs from now on. It is what somebody did to them, so that
+    /// it is never refused.
+    Confined { job: JobId, to: Allowed },
     /// An idle job uses CPU again (L19).
     Woke { job: JobId },
     /// A job went idle; idle jobs have no slots (L19).

@@ -1,6 +1,6 @@
 //! Jobs: what the policy knows of a gang.
 
-use crate::Refusal;
+use crate::{Allowed, Refusal};
 use std::fmt;
 use std::str::FromStr;
 
@@ -120,8 +120,10 @@ pub struct Spec {
     /// CPUs wanted: the number of threads that should run at once.
     pub cpus: u32,
     /// The least number of CPUs the job can run on (`cpu_min`, L26). It gets
-    /// fewer than `cpus` only where the machine has no more.
+    /// fewer than `cpus` only where the machine has no more that its threads may use.
     pub min_cpus: u32,
+    /// The CPUs that its threads may use.
+    pub allowed: Allowed,
 }
 
 impl Spec {
@@ -141,6 +143,7 @@ impl Spec {
             weight: Spec::DEFAULT_WEIGHT,
             cpus,
             min_cpus: cpus,
+            allowed: Allowed::anywhere(),
         }
     }
 

@@ -15,9 +15,11 @@
 //! - *rest*: everything on the machine that is no gang; it leads like a gang
 //!   when its turn comes (L18).
 //! - *filler*: a job out of the row that may run in holes.
+//! - *confined*: a gang whose threads may not use every CPU.
 //!
 //! The parts: [`Schedule`] keeps the state and says how a row is chosen;
 //! [`check`] looks for what must never be; `turn` decides whose turn it is,
+//! `allowed` what a gang needs, `seating` whether several get that at once,
 //! `place` on which CPUs, `share` what a weight is worth.
 //!
 //! ```
@@ -31,6 +33,7 @@
 //! # Ok::<(), gang_schedule::Refusal>(())
 //! ```
 
+mod allowed;
 pub mod check;
 pub mod clock;
 mod config;
@@ -43,10 +46,12 @@ mod plan;
 mod request;
 mod row;
 mod schedule;
+mod seating;
 mod share;
 mod topology;
 mod turn;
 
+pub use allowed::{Allowed, Bound, Unplaceable};
 pub use clock::{Edge, EdgeKind};
 pub use config::{ClassSlices, ClassWeights, Config, Gap};
 pub use cpus::{CpuSet, NotCpus};

@@ -4,7 +4,9 @@
 //! lines borrow the jobs, so that what is decided is charged where it is kept.
 //! The order within a line is `turn`'s.
 
+use crate::allowed::Demand;
 use crate::schedule::{Job, Readiness, Rest};
+use crate::seating::Seating;
 use crate::turn::{self, Tier, Turn};
 use crate::{CpuSet, JobId};
 use std::collections::BTreeMap;
@@ -18,7 +20,7 @@ pub(crate) struct Waiting<'a> {
 pub(crate) enum Who<'a> {
     Gang {
         id: JobId,
-        /// The CPUs of its slot.
+        /// How many CPUs its slot has.
         width: u32,
         job: &'a mut Job,
         in_row: bool,
@@ -37,6 +39,15 @@ impl Waiting<'_> {
             Who::Gang { width, .. } => width,
             Who::Rest(_) => 1,
         }
+    }
+
+    /// Whether it can lead beside those that are seated, on `there` CPUs.
+    fn can_lead(&self, there: u32, seating: &mut Seating) -> bool {
+        let parts = match &self.who {
+            Who::Gang { job, .. } => job.parts(),
+            Who::Rest(_) => &[],
+        };
+        self.least() <= there && (seating.is_empty() || seating.could_seat(parts))
     }
 
     fn vtime(&mut self) -> &mut u128 {
@@ -70,9 +81,9 @@ impl<'a> Line<'a> {
         self.waiting.sort_by_cached_key(|waiting| waiting.turn.rank());
     }
 
-    /// First those who can lead on `there` CPUs, the leader before the others
-    /// and these by deadline; then those who do not contend, by deadline.
-    pub fn order(&mut self, there: u32) {
+    /// First those who can lead on `there` CPUs beside those that are seated, the leader before the
+    /// others and these by deadline; then those who do not contend, by deadline.
+    pub fn order(&mut self, there: u32, seating: &mut Seating) {
         // The rest, if it is here, leads on as many CPUs as there are.
         for waiting in &mut self.waiting {
             if let Who::Rest(rest) = &waiting.who {
@@ -81,9 +92,9 @@ impl<'a> Line<'a> {
         }
         self.sort();
         self.contending = self.waiting.len();
-        if self.waiting.iter().any(|waiting| waiting.least() > there) {
+        if !self.waiting.iter().all(|waiting| waiting.can_lead(there, seating)) {
             let (contending, out): (Vec<_>, Vec<_>) =
-                self.waiting.drain(..).partition(|waiting| waiting.least() <= there);
+                self.waiting.drain(..).partition(|waiting| waiting.can_lead(there, seating));
             self.contending = contending.len();
             self.waiting = contending;
             self.waiting.extend(out);
@@ -112,30 +123,26 @@ impl<'a> Line<'a> {
 /// All lines, and who stands in none of them.
 pub(crate) struct Lines<'a> {
     tiers: [Line<'a>; 3],
-    /// They wait for CPUs to come back. By id.
-    pub too_wide: Vec<JobId>,
+    /// They wait for CPUs to come back, or to be allowed others. By id.
+    pub unplaceable: Vec<JobId>,
     /// By id.
     pub suspended: Vec<JobId>,
 }
 
 impl<'a> Lines<'a> {
     /// Lines up those of `jobs` of whom `who` is true.
-    pub fn new(
-        jobs: &'a mut BTreeMap<JobId, Job>,
-        machine: u32,
-        who: impl Fn(JobId) -> bool,
-    ) -> Lines<'a> {
+    pub fn new(jobs: &'a mut BTreeMap<JobId, Job>, who: impl Fn(JobId) -> bool) -> Lines<'a> {
         let mut lines =
-            Lines { tiers: Default::default(), too_wide: Vec::new(), suspended: Vec::new() };
+            Lines { tiers: Default::default(), unplaceable: Vec::new(), suspended: Vec::new() };
         for (&id, job) in jobs.iter_mut().filter(|(id, _)| who(**id)) {
-            match job.readiness(machine) {
+            match job.readiness() {
                 Readiness::Runnable => {
                     let turn = job.turn(id);
                     let line = lines.of(job.tier);
-                    let who = Who::Gang { id, width: job.width(machine), job, in_row: false };
+                    let who = Who::Gang { id, width: job.width(), job, in_row: false };
                     line.waiting.push(Waiting { who, turn });
                 }
-                Readiness::TooWide => lines.too_wide.push(id),
+                Readiness::TooWide | Readiness::Unplaceable => lines.unplaceable.push(id),
                 Readiness::Suspended => lines.suspended.push(id),
                 Readiness::Asleep | Readiness::Unscheduled => {}
             }
@@ -155,10 +162,13 @@ impl<'a> Lines<'a> {
         &mut self.tiers[tier as usize]
     }
 
-    /// The gangs that were packed, with their widths and their last CPUs.
-    pub fn row(self) -> Vec<(JobId, u32, &'a mut CpuSet)> {
+    /// The gangs that were packed, with what they need and their last CPUs.
+    pub fn row(self) -> Vec<(JobId, &'a Demand, &'a mut CpuSet)> {
         let gang = |waiting: Waiting<'a>| match waiting.who {
-            Who::Gang { id, width, job, in_row: true } => Some((id, width, &mut job.last_cpus)),
+            Who::Gang { id, job, in_row: true, .. } => {
+                let Job { demand, last_cpus, .. } = job;
+                demand.as_ref().ok().map(|demand| (id, demand, last_cpus))
+            }
             _ => None,
         };
         self.tiers.into_iter().flat_map(|line| line.waiting).filter_map(gang).collect()
@@ -183,13 +193,14 @@ pub(crate) struct Packed {
     pub kept: u32,
 }
 
-/// Packs a line onto `room` CPUs, first fit. The rest takes what it can use.
-pub(crate) fn pack(line: &mut [Waiting], room: u32) -> Packed {
+/// Packs a line onto `room` CPUs beside those that are seated, first fit. The rest takes what it can
+/// use.
+pub(crate) fn pack(line: &mut [Waiting], room: u32, seating: &mut Seating) -> Packed {
     let Packed { mut taken, mut kept } = Packed::default();
     for waiting in line {
         let left = room - taken - kept;
         match &mut waiting.who {
-            Who::Gang { width, in_row, .. } if *width <= left => {
+            Who::Gang { width, job, in_row, .. } if *width <= left && seating.seat(job.parts()) => {
                 taken += *width;
                 *in_row = true;
             }

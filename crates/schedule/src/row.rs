@@ -14,15 +14,15 @@
 //!    that come after it.
 //! 4. Standby gangs are packed on CPUs that the rest does not use either.
 //! 5. The gangs of the row are charged, and the rest for the CPUs it can use.
-//! 6. Gangs keep the CPUs they had where those are free; then the others are
-//!    placed, leader first.
+//! 6. Confined gangs come before the others. Of both, gangs keep the CPUs they had where those are
+//!    free and leave room for other confined ones; then the others are placed, leader first.
 //!
 //! A gang that does not fit beside the tiers before its own does not contend in this slice. It
 //! neither holds the others up nor saves up turns.
 //!
 //! Properties:
 //! - no CPU is in two slots; slots and `rest` are all CPUs online;
-//! - a slot has all CPUs of its gang;
+//! - a slot has all CPUs of its gang, and only those that its threads may use;
 //! - a job out of the row could not have been packed beside what is in it and
 //!   what is kept for the rest (the row is maximal);
 //! - every job is at one place: row, fillers, paused, or none of them (idle,
@@ -32,8 +32,9 @@
 //! The whole is compared with a naive version (tests/policy/naive.rs).
 
 use crate::line::{Lines, Packed, Who, pack};
-use crate::place::Room;
+use crate::place::{Room, place};
 use crate::schedule::{Readiness, Schedule};
+use crate::seating::Seating;
 use crate::turn::{self, Tier};
 use crate::{CpuSet, JobId, Plan, Slot, clock};
 use std::collections::BTreeSet;
@@ -52,7 +53,8 @@ impl Schedule {
 
         let machine = self.topology.len();
         let threads = self.rest.threads;
-        let mut lines = Lines::new(&mut self.jobs, machine, |_| true);
+        let mut lines = Lines::new(&mut self.jobs, |_| true);
+        let mut seating = Seating::new(self.topology.set().clone());
         lines.join(&mut self.rest);
         let mut free = machine;
         let mut served = 0;
@@ -61,11 +63,11 @@ impl Schedule {
         for tier in Tier::ALL {
             let there = if tier == Tier::Standby { free - served } else { free };
             let line = lines.of(tier);
-            line.order(there);
+            line.order(there, &mut seating);
             if !capped {
                 let contenders = line.contenders();
                 rest_turn |= contenders.first().is_some_and(|leader| leader.is_rest());
-                let Packed { taken, kept } = pack(contenders, there);
+                let Packed { taken, kept } = pack(contenders, there, &mut seating);
                 free -= taken;
                 rest_kept += kept;
             }
@@ -90,7 +92,7 @@ impl Schedule {
         }
 
         let mut fillers = lines.waiting();
-        fillers.append(&mut lines.too_wide);
+        fillers.append(&mut lines.unplaceable);
         let mut paused = std::mem::take(&mut lines.suspended);
         if !self.config.fill {
             paused.append(&mut fillers);
@@ -122,7 +124,6 @@ impl Schedule {
     ///
     /// A gang that enters is charged the whole slice, once.
     pub fn amend(&mut self, current: &Plan) -> Option<Plan> {
-        let machine = self.topology.len();
         let threads = self.rest.threads;
         let mut row: Vec<Slot> =
             current.row.iter().filter(|slot| self.keeps(slot)).cloned().collect();
@@ -132,7 +133,8 @@ impl Schedule {
         }
         let kept: BTreeSet<JobId> = row.iter().map(|slot| slot.job).collect();
 
-        let mut lines = Lines::new(&mut self.jobs, machine, |id| !kept.contains(&id));
+        let mut lines = Lines::new(&mut self.jobs, |id| !kept.contains(&id));
+        let mut seating = Seating::new(free.clone());
         let mut left = free.len() as u32;
         let mut rest_kept = 0;
         for tier in Tier::ALL {
@@ -147,7 +149,7 @@ impl Schedule {
             let line = lines.of(tier);
             line.sort();
             if !current.capped {
-                left -= pack(line.all(), left - reserved).taken;
+                left -= pack(line.all(), left - reserved, &mut seating).taken;
             }
             for waiting in line.all() {
                 if let Who::Gang { job, in_row: true, .. } = &mut waiting.who {
@@ -159,7 +161,8 @@ impl Schedule {
                 }
             }
         }
-        let out: Vec<JobId> = lines.waiting().into_iter().chain(lines.too_wide.drain(..)).collect();
+        let out: Vec<JobId> =
+            lines.waiting().into_iter().chain(lines.unplaceable.drain(..)).collect();
         let mut paused = std::mem::take(&mut lines.suspended);
         let mut room = Room::new(&self.topology, free);
         row.extend(place(&mut room, lines.row()));
@@ -197,27 +200,10 @@ impl Schedule {
 
     /// Whether a slot may stay as it is for the rest of its slice.
     fn keeps(&self, slot: &Slot) -> bool {
-        let machine = self.topology.len();
         self.jobs.get(&slot.job).is_some_and(|job| {
-            job.readiness(machine) == Readiness::Runnable
-                && job.width(machine) as usize == slot.cpus.len()
+            job.readiness() == Readiness::Runnable
+                && job.demand.as_ref().is_ok_and(|demand| demand.is_met_by(&slot.cpus))
                 && slot.cpus.is_subset(self.topology.set())
         })
     }
-}
-
-/// Gives each gang its CPUs: those it had if they are free, else new ones.
-fn place(room: &mut Room, mut row: Vec<(JobId, u32, &mut CpuSet)>) -> Vec<Slot> {
-    let has_last_cpus: Vec<bool> = row
-        .iter()
-        .map(|(_, width, last_cpus)| {
-            last_cpus.len() == *width as usize && room.take_these(last_cpus)
-        })
-        .collect();
-    for ((_, width, last_cpus), has_last_cpus) in row.iter_mut().zip(has_last_cpus) {
-        if !has_last_cpus {
-            **last_cpus = room.take(*width);
-        }
-    }
-    row.into_iter().map(|(job, _, last_cpus)| Slot { job, cpus: last_cpus.clone() }).collect()
 }

@@ -8,9 +8,10 @@
 //! [`Readiness`]; neither sleeping, suspending, waiting for CPUs nor changing
 //! the class gives credit.
 
+use crate::allowed::{Demand, Part};
 use crate::request::Request;
 use crate::turn::{self, REST_WEIGHT, Tier, Turn};
-use crate::{Config, CpuSet, Event, JobId, Policy, Refusal, Spec, Topology};
+use crate::{Allowed, Config, CpuSet, Event, JobId, Policy, Refusal, Spec, Topology, Unplaceable};
 use std::collections::BTreeMap;
 
 /// The most jobs that are kept.
@@ -37,6 +38,8 @@ pub struct Schedule {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Job {
     pub spec: Spec,
+    /// What it needs of the CPUs that are online, or why these do not do.
+    pub demand: Result<Demand, Unplaceable>,
     pub asleep: bool,
     pub suspended: bool,
     /// Those it shares with.
@@ -83,6 +86,9 @@ pub enum Readiness {
     Runnable,
     /// It needs more CPUs than are online; it waits until they come back.
     TooWide,
+    /// The CPUs that are online and that its threads may use do not do for it; it waits until
+    /// there are others.
+    Unplaceable,
     /// It is idle (L19).
     Asleep,
     /// A person suspended it (L33).
@@ -96,6 +102,7 @@ impl std::fmt::Display for Readiness {
         f.pad(match self {
             Readiness::Runnable => "runnable",
             Readiness::TooWide => "too wide",
+            Readiness::Unplaceable => "unplaceable",
             Readiness::Asleep => "asleep",
             Readiness::Suspended => "suspended",
             Readiness::Unscheduled => "unscheduled",
@@ -104,18 +111,25 @@ impl std::fmt::Display for Readiness {
 }
 
 impl Job {
-    pub fn readiness(&self, machine: u32) -> Readiness {
+    pub fn readiness(&self) -> Readiness {
         if self.suspended {
             Readiness::Suspended
         } else if self.spec.policy == Policy::None {
             Readiness::Unscheduled
         } else if self.asleep {
             Readiness::Asleep
-        } else if self.spec.min_cpus > machine {
-            Readiness::TooWide
         } else {
-            Readiness::Runnable
+            match self.demand {
+                Ok(_) => Readiness::Runnable,
+                Err(Unplaceable::TooWide { .. }) => Readiness::TooWide,
+                Err(_) => Readiness::Unplaceable,
+            }
         }
+    }
+
+    /// The parts of its demand; none where it is not confined.
+    pub fn parts(&self) -> &[Part] {
+        self.demand.as_ref().map_or(&[], |demand| &demand.parts)
     }
 
     pub fn turn(&self, id: JobId) -> Turn {
@@ -165,9 +179,9 @@ impl Job {
         }
     }
 
-    /// The CPUs of its slot: all that it asks for, or the whole machine.
-    pub fn width(&self, machine: u32) -> u32 {
-        self.spec.cpus.min(machine)
+    /// How many CPUs its slots have: all that it asks for, as far as its threads may use them.
+    pub fn width(&self) -> u32 {
+        self.demand.as_ref().map_or(0, |demand| demand.width)
     }
 }
 
@@ -245,7 +259,12 @@ impl Schedule {
 
     /// Whether a job can be in a row, and if not, why.
     pub fn readiness(&self, job: JobId) -> Option<Readiness> {
-        self.jobs.get(&job).map(|job| job.readiness(self.topology.len()))
+        self.jobs.get(&job).map(Job::readiness)
+    }
+
+    /// Why a job can have no slot on the CPUs that are online, if so.
+    pub fn unplaceable(&self, job: JobId) -> Option<&Unplaceable> {
+        self.jobs.get(&job).and_then(|job| job.demand.as_ref().err())
     }
 
     /// Takes note of an event.
@@ -262,6 +281,12 @@ impl Schedule {
                 self.jobs.remove(&job).ok_or(Refusal::UnknownJob { job })?;
             }
             Event::Changed { job, spec } => self.change(job, spec)?,
+            Event::Confined { job, to } => {
+                if self.job(job)?.spec.allowed == to {
+                    return Ok(());
+                }
+                self.confine(job, to)?;
+            }
             Event::Woke { job } => {
                 self.job(job)?.asleep = false;
                 self.forget_credit(job);
@@ -279,14 +304,16 @@ impl Schedule {
                 self.rest.threads = threads;
             }
             Event::Topology(topology) => {
-                let waiting: Vec<JobId> = self
-                    .jobs
-                    .iter()
-                    .filter(|(_, job)| job.readiness(self.topology.len()) == Readiness::TooWide)
-                    .map(|(&id, _)| id)
-                    .collect();
+                let waits = |job: &Job| {
+                    matches!(job.readiness(), Readiness::TooWide | Readiness::Unplaceable)
+                };
+                let waiting: Vec<JobId> =
+                    self.jobs.iter().filter(|(_, job)| waits(job)).map(|(&id, _)| id).collect();
                 waiting.into_iter().for_each(|id| self.forget_credit(id));
                 self.topology = topology;
+                for job in self.jobs.values_mut() {
+                    job.demand = Demand::of(&job.spec, self.topology.set());
+                }
             }
             Event::Classes { weights, slices } => {
                 let config =
@@ -323,6 +350,7 @@ impl Schedule {
         let weight = self.config.weight(&spec);
         let request = Request::new(self.config.class_slices.of(spec.class));
         let new = Job {
+            demand: Demand::of(&spec, self.topology.set()),
             spec,
             asleep: false,
             suspended: false,
@@ -349,14 +377,33 @@ impl Schedule {
         job.reweigh(weight, slices, averages[job.tier as usize]);
         job.go_to(tier, &floors);
         job.spec = spec;
+        self.work_out(id);
         self.forget_credit(id);
         Ok(())
+    }
+
+    fn confine(&mut self, id: JobId, to: Allowed) -> Result<(), Refusal> {
+        let job = self.job(id)?;
+        job.spec.allowed = to;
+        let waited = job.demand.is_err();
+        self.work_out(id);
+        if waited {
+            self.forget_credit(id);
+        }
+        Ok(())
+    }
+
+    /// Works out what a job needs of the machine.
+    fn work_out(&mut self, id: JobId) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.demand = Demand::of(&job.spec, self.topology.set());
+        }
     }
 
     /// The average virtual time of those who can run; the floor where nobody can.
     fn average(&self, tier: Tier) -> u128 {
         let machine = self.topology.len();
-        let can_run = |job: &Job| job.readiness(machine) == Readiness::Runnable;
+        let can_run = |job: &Job| job.readiness() == Readiness::Runnable;
         let gangs = self.jobs.iter().filter(|(_, job)| job.tier == tier && can_run(job));
         let mut turns: Vec<Turn> = gangs.map(|(&id, job)| job.turn(id)).collect();
         if tier == Tier::Shared && self.rest.threads > 0 {

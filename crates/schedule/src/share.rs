@@ -25,6 +25,7 @@
 //! guaranteed ([`check::Frame`](crate::check::Frame)).
 
 use crate::schedule::{Job, Readiness, Schedule};
+use crate::seating::Seating;
 use crate::turn::{REST_WEIGHT, Tier};
 use crate::{JobId, Policy};
 use std::collections::BTreeMap;
@@ -55,13 +56,12 @@ impl Schedule {
 
     /// Whether any two gangs fit side by side.
     pub(crate) fn packs(&self) -> bool {
-        let machine = self.topology.len();
-        let runnable = self.jobs.values().filter(|j| j.readiness(machine) == Readiness::Runnable);
-        self.two_fit(runnable, machine)
+        let runnable = self.jobs.values().filter(|job| job.readiness() == Readiness::Runnable);
+        self.two_fit(runnable, self.topology.len())
     }
 
     fn two_fit<'a>(&self, gangs: impl Iterator<Item = &'a Job>, left: u32) -> bool {
-        let mut widths: Vec<u32> = gangs.map(|job| job.width(self.topology.len())).collect();
+        let mut widths: Vec<u32> = gangs.map(Job::width).collect();
         widths.sort_unstable();
         widths.len() > 1 && widths[0] + widths[1] <= left
     }
@@ -76,32 +76,36 @@ impl Schedule {
         let cap = f64::from(self.config.cap_permille) / 1000.0;
         let runnable = |tier: Tier| -> Vec<(JobId, &Job)> {
             let jobs = self.jobs.iter().map(|(&id, job)| (id, job));
-            jobs.filter(|(_, j)| j.readiness(machine) == Readiness::Runnable && j.tier == tier)
+            jobs.filter(|(_, job)| job.readiness() == Readiness::Runnable && job.tier == tier)
                 .collect()
         };
         let mut shares = BTreeMap::new();
 
         let express = runnable(Tier::Express);
-        let wanted: u64 = express.iter().map(|(_, job)| u64::from(job.width(machine))).sum();
+        let wanted: u64 = express.iter().map(|(_, job)| u64::from(job.width())).sum();
         // CPUs that are there in every slice after express.
-        let left = if wanted <= u64::from(machine) {
+        let mut seating = Seating::new(self.topology.set().clone());
+        let all_fit = wanted <= u64::from(machine)
+            && express.iter().all(|(_, job)| seating.seat(job.parts()));
+        let left = if all_fit {
             shares.extend(express.iter().map(|&(id, _)| (id, cap)));
             machine - wanted as u32
         } else {
-            shares.extend(turns(&express, machine, 0, machine, cap, false));
+            shares.extend(turns(&express, 0, machine, cap, false));
             0
         };
 
+        let mut fits = |job: &Job| job.width() <= left && seating.could_seat(job.parts());
         let (fit, wide): (Vec<_>, Vec<_>) =
-            runnable(Tier::Shared).into_iter().partition(|(_, job)| job.width(machine) <= left);
+            runnable(Tier::Shared).into_iter().partition(|(_, job)| fits(job));
         shares.extend(wide.iter().map(|&(id, _)| (id, 0.0)));
         let threads = self.rest.threads;
-        shares.extend(turns(&fit, machine, threads, left, cap, idles(&fit, threads, left)));
+        shares.extend(turns(&fit, threads, left, cap, idles(&fit, threads, left)));
 
         // Standby is owed something only where nobody else is there.
         let standby = runnable(Tier::Standby);
         if shares.is_empty() && self.rest.threads == 0 {
-            shares.extend(turns(&standby, machine, 0, machine, cap, false));
+            shares.extend(turns(&standby, 0, machine, cap, false));
         } else {
             shares.extend(standby.iter().map(|&(id, _)| (id, 0.0)));
         }
@@ -113,7 +117,6 @@ impl Schedule {
 /// of the rest.
 fn turns(
     gangs: &[(JobId, &Job)],
-    machine: u32,
     threads: u32,
     left: u32,
     cap: f64,
@@ -126,7 +129,7 @@ fn turns(
         let taken: f64 = gangs
             .iter()
             .map(|(_, job)| {
-                let beside = threads.min(left - job.width(machine));
+                let beside = threads.min(left - job.width());
                 job.weight as f64 * f64::from(led - beside)
             })
             .sum();

@@ -9,7 +9,7 @@ use std::{
 use gang_conductor::{Candidate, Progress, admission::Resources};
 use gang_linux::{clock, error::unless_gone, process};
 use gang_protocol::{limits, name::check_name, progress, v1};
-use gang_schedule::{Class, JobId, Spec};
+use gang_schedule::{Allowed, Class, JobId, Spec};
 use rustix::process::Signal;
 
 use crate::{
@@ -108,6 +108,7 @@ impl Session {
             weight: number("weight", wanted.weight, limits::WEIGHT_MAX)?,
             cpus: number("cpus", wanted.cpus, limits::CPUS_MAX)?,
             min_cpus: number("min_cpus", wanted.min_cpus, limits::CPUS_MAX)?,
+            allowed: Allowed::anywhere(),
         })
     }
 

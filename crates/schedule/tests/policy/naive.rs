@@ -186,6 +186,18 @@ impl Naive {
                 self.jobs.sort_by_key(|job| job.id);
                 return true;
             }
+            Event::Confined { job: id, to } => {
+                let Some(at) = self.jobs.iter().position(|job| job.id == id.0) else {
+                    return false;
+                };
+                let waited = self.demand(&self.jobs[at].spec).is_none();
+                let is_other = self.jobs[at].spec.allowed != *to;
+                self.jobs[at].spec.allowed = to.clone();
+                if waited && is_other {
+                    self.raise_to_floor(id.0);
+                }
+                return true;
+            }
             Event::Load { threads } => {
                 if self.threads == 0 {
                     self.rest_vtime = self.rest_vtime.max(floors[1]);
@@ -194,10 +206,9 @@ impl Naive {
                 return true;
             }
             Event::Topology(topology) => {
-                let machine = self.machine();
                 for job in self.jobs.clone() {
                     let ready = !job.asleep && !job.suspended && job.spec.policy == Policy::Gang;
-                    if ready && job.spec.min_cpus as usize > machine {
+                    if ready && self.demand(&job.spec).is_none() {
                         self.raise_to_floor(job.id);
                     }
                 }
@@ -282,7 +293,80 @@ impl Naive {
         !job.suspended
             && !job.asleep
             && job.spec.policy == Policy::Gang
-            && job.spec.min_cpus as usize <= self.machine()
+            && self.demand(&job.spec).is_some()
+    }
+
+    /// Of how many CPUs a gang needs how many: the CPUs of each set of bound threads, then all that
+    /// it may use. Absent where these do not do.
+    fn demand(&self, spec: &Spec) -> Option<Units> {
+        let online: Vec<u32> = self.cpus.iter().map(|cpu| cpu.id).collect();
+        let of = |cpus: Option<&CpuSet>| -> Vec<u32> {
+            online.iter().copied().filter(|&cpu| cpus.is_none_or(|it| it.contains(cpu))).collect()
+        };
+        let usable = of(spec.allowed.cpus());
+        let width = usable.len().min(spec.cpus as usize);
+        if usable.is_empty() || (spec.min_cpus as usize) > width {
+            return None;
+        }
+        // Of each set: its CPUs, and its threads.
+        let mut sets: Vec<(Vec<u32>, usize)> = vec![];
+        for bound in spec.allowed.bound() {
+            let mut cpus = of(Some(&bound.cpus));
+            cpus.sort();
+            match sets.iter_mut().find(|(other, _)| *other == cpus) {
+                Some((_, threads)) => *threads += bound.threads as usize,
+                None => sets.push((cpus, bound.threads as usize)),
+            }
+        }
+        sets.sort_by_key(|(cpus, _)| (cpus.len(), cpus.iter().copied().collect::<CpuSet>()));
+        if sets.iter().any(|(cpus, _)| cpus.is_empty()) {
+            return None;
+        }
+        let mut counts = vec![0; sets.len()];
+        let units = |counts: &[usize]| -> Units {
+            sets.iter().zip(counts).map(|((cpus, _), &count)| (cpus.clone(), count)).collect()
+        };
+        let more = |counts: &mut Vec<usize>, at: usize| {
+            counts[at] += 1;
+            let can = can_be_met(&online, &units(counts));
+            counts[at] -= usize::from(!can);
+            can
+        };
+        for at in 0..sets.len() {
+            let contains = |small: &[u32]| small.iter().all(|cpu| sets[at].0.contains(cpu));
+            if !sets[..at].iter().any(|(small, _)| contains(small)) {
+                more(&mut counts, at);
+            }
+        }
+        if counts.iter().sum::<usize>() > width {
+            return None;
+        }
+        for _ in 0..width {
+            for at in 0..sets.len() {
+                if counts[at] < sets[at].1 && counts.iter().sum::<usize>() < width {
+                    more(&mut counts, at);
+                }
+            }
+        }
+        // Sets of which it needs all CPUs are one.
+        let mut all: Units = vec![(vec![], 0)];
+        for (cpus, count) in units(&counts) {
+            if count == cpus.len() {
+                all[0].0.extend(cpus);
+                all[0].1 += count;
+            } else {
+                all.push((cpus, count));
+            }
+        }
+        all.push((usable, width - counts.iter().sum::<usize>()));
+        all.retain(|(_, count)| *count > 0);
+        Some(all)
+    }
+
+    /// Whether it has to be placed with care.
+    fn is_confined(&self, spec: &Spec) -> bool {
+        let is_subset = |cpus: &CpuSet| self.cpus.iter().all(|cpu| cpus.contains(cpu.id));
+        !spec.allowed.bound().is_empty() || !spec.allowed.cpus().is_none_or(is_subset)
     }
 
     fn line(&self, tier: usize) -> Vec<One> {
@@ -290,7 +374,8 @@ impl Naive {
         for job in &self.jobs {
             if self.runnable(job) && self.tier(&job.spec) == tier {
                 let weight = self.weight(&job.spec);
-                let width = (job.spec.cpus as usize).min(self.machine());
+                let units = self.demand(&job.spec).unwrap();
+                let width = units.iter().map(|(_, count)| count).sum();
                 let stride = SLICE / weight;
                 let since = job.vtime.saturating_sub(job.used);
                 let (id, slices) = (Some(job.id), self.slices(job.spec.class));
@@ -314,7 +399,8 @@ impl Naive {
         let mut served = 0;
         let mut rest_turn = capped;
         let mut rest_kept = 0;
-        let (mut row, mut waiting) = (vec![], vec![]);
+        let (mut row, mut waiting): (Vec<(u64, usize)>, Vec<u64>) = (vec![], vec![]);
+        let online: Vec<u32> = self.cpus.iter().map(|cpu| cpu.id).collect();
         let mut charged = vec![];
         for tier in 0..3 {
             let there = if tier == 2 { free - served } else { free };
@@ -328,8 +414,9 @@ impl Naive {
                 line.push(One { id: None, width: 1, vtime, since, stride, left, slices, weight });
                 line.sort_by_key(One::rank);
             }
-            let contenders: Vec<One> = line.iter().copied().filter(|o| o.width <= there).collect();
-            let others: Vec<One> = line.iter().copied().filter(|o| o.width > there).collect();
+            let can_lead = |o: &One| o.width <= there && self.fits_beside(&row, o.id, &online);
+            let contenders: Vec<One> = line.iter().copied().filter(can_lead).collect();
+            let others: Vec<One> = line.iter().copied().filter(|o| !can_lead(o)).collect();
             let weights: u128 = contenders.iter().map(|o| o.weight).sum();
             let moment: u128 = contenders.iter().map(|o| o.weight * o.vtime).sum();
             let leader = contenders
@@ -352,7 +439,7 @@ impl Naive {
                     }
                     continue;
                 };
-                if !capped && one.width <= room {
+                if !capped && one.width <= room && self.fits_beside(&row, Some(id), &online) {
                     room -= one.width;
                     free -= one.width;
                     row.push((id, one.width));
@@ -424,14 +511,14 @@ impl Naive {
             self.jobs.iter().any(|job| {
                 job.id == slot.job.0
                     && self.runnable(job)
-                    && (job.spec.cpus as usize).min(self.machine()) == slot.cpus.len()
+                    && self.is_met_by(&job.spec, &slot.cpus.iter().collect::<Vec<_>>())
                     && slot.cpus.iter().all(|cpu| online.contains(&cpu))
             })
         });
         let owned = |cpu: u32| plan.row.iter().any(|slot| slot.cpus.contains(cpu));
         let free: Vec<u32> = online.iter().copied().filter(|&cpu| !owned(cpu)).collect();
         let mut left = free.len();
-        let (mut entering, mut waiting) = (vec![], vec![]);
+        let (mut entering, mut waiting): (Vec<(u64, usize)>, Vec<u64>) = (vec![], vec![]);
         for tier in 0..3 {
             let reserved = match tier {
                 1 => {
@@ -446,7 +533,8 @@ impl Naive {
                 if plan.row.iter().any(|slot| slot.job.0 == id) {
                     continue;
                 }
-                if !current.capped && one.width <= left - reserved {
+                let fits = self.fits_beside(&entering, Some(id), &free);
+                if !current.capped && one.width <= left - reserved && fits {
                     left -= one.width;
                     entering.push((id, one.width));
                     if self.job(JobId(id)).unwrap().charged != Some(current.slice) {
@@ -510,32 +598,144 @@ impl Naive {
         }
     }
 
+    fn spec(&self, id: u64) -> &Spec {
+        &self.jobs.iter().find(|job| job.id == id).unwrap().spec
+    }
+
+    /// Whether the confined gangs of a row and another one fit on these CPUs.
+    fn fits_beside(&self, row: &[(u64, usize)], id: Option<u64>, free: &[u32]) -> bool {
+        let confined = row.iter().map(|&(id, _)| id).chain(id);
+        let confined = confined.filter(|&id| self.is_confined(self.spec(id)));
+        let units: Units = confined.flat_map(|id| self.demand(self.spec(id)).unwrap()).collect();
+        can_be_met(free, &units)
+    }
+
+    fn is_met_by(&self, spec: &Spec, cpus: &[u32]) -> bool {
+        let units = self.demand(spec).unwrap();
+        let width: usize = units.iter().map(|(_, count)| count).sum();
+        cpus.len() == width && (!self.is_confined(spec) || can_be_met(cpus, &units))
+    }
+
     fn place(&mut self, row: Vec<(u64, usize)>, mut free: Vec<u32>) -> (Vec<Slot>, CpuSet) {
-        let mut slots: Vec<(u64, usize, Option<Vec<u32>>)> =
-            row.into_iter().map(|(id, width)| (id, width, None)).collect();
-        for (id, width, cpus) in &mut slots {
-            let last_cpus = self.job(JobId(*id)).unwrap().last_cpus.clone();
-            if last_cpus.len() == *width && last_cpus.iter().all(|cpu| free.contains(cpu)) {
-                free.retain(|cpu| !last_cpus.contains(cpu));
-                *cpus = Some(last_cpus);
+        let mut cpus: Vec<Option<Vec<u32>>> = vec![None; row.len()];
+        for is_confined in [true, false] {
+            let is_of_kind = |this: &Naive, id| this.is_confined(this.spec(id)) == is_confined;
+            // The confined gangs that have no CPUs yet.
+            let others = |this: &Naive, cpus: &[Option<Vec<u32>>], at: usize| -> Units {
+                let waits = |&other: &usize| {
+                    other != at
+                        && cpus[other].is_none()
+                        && this.is_confined(this.spec(row[other].0))
+                };
+                let units = |other: usize| this.demand(this.spec(row[other].0)).unwrap();
+                (0..row.len()).filter(waits).flat_map(units).collect()
+            };
+            for (at, &(id, _)) in row.iter().enumerate() {
+                if !is_of_kind(self, id) {
+                    continue;
+                }
+                let last_cpus = self.job(JobId(id)).unwrap().last_cpus.clone();
+                let left: Vec<u32> =
+                    free.iter().copied().filter(|cpu| !last_cpus.contains(cpu)).collect();
+                if last_cpus.iter().all(|cpu| free.contains(cpu))
+                    && self.is_met_by(self.spec(id), &last_cpus)
+                    && can_be_met(&left, &others(self, &cpus, at))
+                {
+                    free = left;
+                    cpus[at] = Some(last_cpus);
+                }
+            }
+            for (at, &(id, width)) in row.iter().enumerate() {
+                if !is_of_kind(self, id) || cpus[at].is_some() {
+                    continue;
+                }
+                let mut taken = vec![];
+                if is_confined {
+                    let mut units = self.demand(self.spec(id)).unwrap();
+                    units.extend(others(self, &cpus, at));
+                    while taken.len() < width {
+                        let (of, count) = units.remove(0);
+                        let may = self.free_cpus(&free, &of);
+                        let near = take(&may, count, 0);
+                        let some = if can_be_met(&without(&free, &near), &units) {
+                            near
+                        } else {
+                            first_of(&self.free_cpus(&free, &of), &free, (of, count), &units)
+                        };
+                        free = without(&free, &some);
+                        taken.extend(some);
+                    }
+                } else {
+                    let all: Vec<u32> = self.cpus.iter().map(|cpu| cpu.id).collect();
+                    taken = take(&self.free_cpus(&free, &all), width, 0);
+                    free = without(&free, &taken);
+                }
+                self.job(JobId(id)).unwrap().last_cpus = taken.clone();
+                cpus[at] = Some(taken);
             }
         }
-        for (id, width, cpus) in &mut slots {
-            if cpus.is_none() {
-                let all: Vec<Cpu> =
-                    self.cpus.iter().copied().filter(|cpu| free.contains(&cpu.id)).collect();
-                let taken = take(&all, *width, 0);
-                free.retain(|cpu| !taken.contains(cpu));
-                self.job(JobId(*id)).unwrap().last_cpus = taken.clone();
-                *cpus = Some(taken);
-            }
-        }
-        let slot = |(id, _, cpus): (u64, usize, Option<Vec<u32>>)| Slot {
+        let slot = |(&(id, _), cpus): (&(u64, usize), Option<Vec<u32>>)| Slot {
             job: JobId(id),
             cpus: cpus.unwrap().into_iter().collect(),
         };
-        (slots.into_iter().map(slot).collect(), free.into_iter().collect())
+        (row.iter().zip(cpus).map(slot).collect(), free.into_iter().collect())
     }
+
+    fn free_cpus(&self, free: &[u32], of: &[u32]) -> Vec<Cpu> {
+        let is_free = |cpu: &Cpu| free.contains(&cpu.id) && of.contains(&cpu.id);
+        self.cpus.iter().copied().filter(is_free).collect()
+    }
+}
+
+/// Of how many CPUs how many are needed.
+type Units = Vec<(Vec<u32>, usize)>;
+
+fn without(cpus: &[u32], taken: &[u32]) -> Vec<u32> {
+    cpus.iter().copied().filter(|cpu| !taken.contains(cpu)).collect()
+}
+
+/// The first CPUs for some units that leave enough for the others.
+fn first_of(may: &[Cpu], free: &[u32], (of, count): (Vec<u32>, usize), others: &Units) -> Vec<u32> {
+    let mut taken = vec![];
+    for cpu in may {
+        let more = [taken.clone(), vec![cpu.id]].concat();
+        let mut left = others.clone();
+        if taken.len() < count {
+            left.push((of.clone(), count - more.len()));
+            if can_be_met(&without(free, &more), &left) {
+                taken = more;
+            }
+        }
+    }
+    taken
+}
+
+/// Whether all can be met at once, each by CPUs of its own: a matching, one CPU after the other.
+fn can_be_met(free: &[u32], units: &Units) -> bool {
+    let single: Vec<&Vec<u32>> =
+        units.iter().flat_map(|(cpus, count)| std::iter::repeat_n(cpus, *count)).collect();
+    let mut owner = std::collections::BTreeMap::new();
+    fn find(
+        unit: usize,
+        single: &[&Vec<u32>],
+        free: &[u32],
+        owner: &mut std::collections::BTreeMap<u32, usize>,
+        seen: &mut Vec<u32>,
+    ) -> bool {
+        for &cpu in single[unit].iter().filter(|cpu| free.contains(cpu)) {
+            if seen.contains(&cpu) {
+                continue;
+            }
+            seen.push(cpu);
+            let other = owner.get(&cpu).copied();
+            if other.is_none_or(|other| find(other, single, free, owner, seen)) {
+                owner.insert(cpu, unit);
+                return true;
+            }
+        }
+        false
+    }
+    (0..single.len()).all(|unit| find(unit, &single, free, &mut owner, &mut vec![]))
 }
 
 /// `count` of these free CPUs of one domain, by the rule of `place`.

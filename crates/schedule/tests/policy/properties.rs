@@ -146,6 +146,16 @@ fn the_checker_finds_what_is_wrong() {
     broken(check::ONE_OWNER, &|p| p.row[1].cpus = p.row[0].cpus.clone());
     broken(check::ALL_CPUS, &|p| _ = p.rest.insert(0));
     broken(check::ALL_CPUS, &|p| _ = p.row[0].cpus.insert(9));
+    let mut confined = schedule.clone();
+    let to = Allowed::anywhere().with_bound([("3".parse().unwrap(), 1)]);
+    confined.apply(Event::Confined { job: JobId(1), to }).unwrap();
+    let found = check::plan(&confined, &good);
+    assert!(found.iter().any(|v| v.invariant == check::ALLOWED), "{found:?}");
+    let to = Allowed::within("0-2".parse().unwrap());
+    confined.apply(Event::Confined { job: JobId(1), to: to.clone() }).unwrap();
+    confined.apply(Event::Confined { job: JobId(2), to }).unwrap();
+    let found = check::plan(&confined, &good);
+    assert!(found.iter().any(|v| v.invariant == check::ALLOWED), "{found:?}");
     broken(check::ALL_OR_NONE, &|p| _ = p.row[0].cpus.remove(0));
     broken(check::ONLY_RUNNABLE, &|p| p.row[0].job = JobId(5));
     broken(check::ONLY_RUNNABLE, &|p| p.row[0].job = JobId(99));

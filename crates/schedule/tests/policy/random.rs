@@ -68,15 +68,38 @@ pub fn class() -> impl Strategy<Value = Class> {
     ]
 }
 
+/// Some of the CPUs that machines have, often those of others, too.
+fn cpus() -> impl Strategy<Value = CpuSet> {
+    let set = |cpus: std::collections::BTreeSet<u32>| cpus.into_iter().collect();
+    prop_oneof![
+        3 => (0u32..8).prop_map(|cpu| CpuSet::from_iter([cpu])),
+        3 => (0u32..8, 1u32..8).prop_map(|(first, cpus)| (first..first + cpus).collect()),
+        2 => proptest::collection::btree_set(0u32..9, 0..9).prop_map(set),
+        1 => proptest::collection::btree_set(0u32..80, 0..60).prop_map(set),
+    ]
+}
+
+pub fn allowed() -> impl Strategy<Value = Allowed> {
+    let bound = || proptest::collection::vec((cpus(), 0u32..4), 0..5);
+    prop_oneof![
+        5 => Just(Allowed::anywhere()),
+        3 => cpus().prop_map(Allowed::within),
+        1 => bound().prop_map(|bound| Allowed::anywhere().with_bound(bound)),
+        2 => (cpus(), bound()).prop_map(|(cpus, bound)| Allowed::within(cpus).with_bound(bound)),
+    ]
+}
+
 /// A job; now and then one that is refused.
 pub fn spec() -> impl Strategy<Value = Spec> {
     let policy = prop_oneof![9 => Just(Policy::Gang), 1 => Just(Policy::None)];
     let weight = prop_oneof![20 => weight(), 1 => Just(0u32), 1 => Just(10_001u32)];
     let cpus = prop_oneof![10 => 1u32..=8, 2 => 0u32..=20];
-    (class(), policy, weight, cpus, 0u32..=3).prop_map(|(class, policy, weight, cpus, least)| {
-        let min_cpus = if least == 0 { cpus } else { least };
-        Spec { class, policy, weight, cpus, min_cpus }
-    })
+    (class(), policy, weight, cpus, 0u32..=3, allowed()).prop_map(
+        |(class, policy, weight, cpus, least, allowed)| {
+            let min_cpus = if least == 0 { cpus } else { least };
+            Spec { class, policy, weight, cpus, min_cpus, allowed }
+        },
+    )
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -85,6 +108,7 @@ fn event() -> impl Strategy<Value = Event> {
         6 => (job(), spec()).prop_map(|(job, spec)| Event::Arrived { job, spec }),
         1 => job().prop_map(|job| Event::Departed { job }),
         2 => (job(), spec()).prop_map(|(job, spec)| Event::Changed { job, spec }),
+        2 => (job(), allowed()).prop_map(|(job, to)| Event::Confined { job, to }),
         2 => job().prop_map(|job| Event::Woke { job }),
         2 => job().prop_map(|job| Event::Slept { job }),
         1 => job().prop_map(|job| Event::Suspended { job }),
@@ -112,12 +136,14 @@ pub fn history() -> impl Strategy<Value = Vec<Step>> {
 
 /// A schedule in which some jobs run for good: no refusals, nobody asleep.
 pub fn steady() -> impl Strategy<Value = Schedule> {
-    let spec = (class(), weight(), 1u32..=8).prop_map(|(class, weight, cpus)| Spec {
-        class,
-        weight,
-        min_cpus: 1,
-        ..Spec::new(cpus)
-    });
+    let spec =
+        (class(), weight(), 1u32..=8, allowed()).prop_map(|(class, weight, cpus, allowed)| Spec {
+            class,
+            weight,
+            min_cpus: 1,
+            allowed,
+            ..Spec::new(cpus)
+        });
     let load = prop_oneof![Just(0u32), 0u32..20];
     (config(), topology(), proptest::collection::vec(spec, 0..8), load).prop_map(
         |(config, topology, specs, threads)| {

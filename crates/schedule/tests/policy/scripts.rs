@@ -10,6 +10,7 @@
 //! machine 2 cap=900 fill=no slice_ms=50   with settings
 //! arrive a cpus=4 min=2 weight=200 class=interactive policy=none
 //! change a cpus=2                         what is not named stays
+//! confine a within=0-3 bound=0:1;2-3:2    what its threads may use; sets of fewer with their threads
 //! depart a | sleep a | wake a | suspend a | resume a
 //! classes interactive=200 batch=100       what the classes weigh from now on, in percent
 //! slices interactive=1 batch=10           for how many slices they ask at a time
@@ -116,6 +117,21 @@ impl Session {
                     }
                 } else {
                     said = self.event(Event::Changed { job, spec });
+                }
+                words.done();
+            }
+            "confine" => {
+                let job = self.job(words.first);
+                let within = words.keys.remove("within").map(|cpus| cpus.parse().unwrap());
+                let bound = words.keys.remove("bound").unwrap_or_default();
+                let bound = bound.split(';').filter(|set| !set.is_empty()).map(|set| {
+                    let (cpus, threads) = set.split_once(':').expect("CPUs:threads");
+                    (cpus.parse().unwrap(), threads.parse().unwrap())
+                });
+                let to = within.map_or(Allowed::anywhere(), Allowed::within).with_bound(bound);
+                said = self.event(Event::Confined { job, to });
+                if let Some(why) = self.schedule.unplaceable(job) {
+                    writeln!(said, "{}: {why}", words.first).unwrap();
                 }
                 words.done();
             }

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gang_schedule::{
-    ClassSlices, ClassWeights, Config, Event, JobId, Schedule, Spec, Topology, clock as slices,
+    Allowed, ClassSlices, ClassWeights, Config, Event, JobId, Schedule, Spec, Topology,
+    clock as slices,
 };
 use gang_timetable::{Action, Backend, InSlot, Standing, Switchers};
 
@@ -135,6 +136,8 @@ pub struct Conductor {
     pub(crate) step_began: Now,
     /// The clock was set back after the last timetable was made.
     pub(crate) was_set_back: bool,
+    /// Jobs whose threads may use other CPUs than the schedule knows of.
+    pub(crate) confined: BTreeMap<JobId, Allowed>,
     pub(crate) lead_ns: u64,
     /// Slices that are planned ahead.
     pub(crate) reach: u64,
@@ -175,6 +178,7 @@ impl Conductor {
             stopped: BTreeSet::new(),
             step_began: Now::default(),
             was_set_back: false,
+            confined: BTreeMap::new(),
             lead_ns: crate::planning::LEAD_NS_MIN,
             reach: crate::planning::AHEAD_SLICES,
             look_ns: None,
@@ -295,7 +299,8 @@ impl Conductor {
         }
         let job = self.job_mut(id)?;
         (job.spec, job.resources) = (spec, resources);
-        Ok(job.record())
+        self.note_places();
+        Ok(self.job(id)?.record())
     }
 
     pub(crate) fn enter(
@@ -317,6 +322,8 @@ impl Conductor {
             spec,
             registered_at_ns,
             suspended: false,
+            unplaceable: None,
+            confined_at_ns: 0,
             home: None,
             standing: Standing::Released,
             activity: Activity::default(),
@@ -372,7 +379,9 @@ impl Conductor {
 
     /// CPUs went or came.
     pub fn change_topology(&mut self, topology: Topology) -> Result<(), Refused> {
-        Ok(self.schedule.apply(Event::Topology(topology))?)
+        self.schedule.apply(Event::Topology(topology))?;
+        self.note_places();
+        Ok(())
     }
 
     /// Jobs that have used no CPU for a time: they leave (L20).

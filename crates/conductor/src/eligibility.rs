@@ -18,6 +18,9 @@ pub enum Eligibility {
     NotScheduled,
     /// The job needs more CPUs than are online, and waits until they come back.
     TooFewCpus,
+    /// Of the CPUs that are online, its threads may use others than it needs, or fewer
+    /// ([`gang_schedule::Unplaceable`]). It waits until that changes.
+    Unplaceable,
     TakesTurns,
 }
 
@@ -34,6 +37,8 @@ pub struct Facts {
     /// CPUs that it needs at least, and those that are online.
     pub min_cpus: u32,
     pub online: u32,
+    /// The CPUs that its threads may use do not do for it.
+    pub is_unplaceable: bool,
 }
 
 impl Eligibility {
@@ -51,6 +56,8 @@ impl Eligibility {
             Eligibility::NotScheduled
         } else if facts.min_cpus > facts.online {
             Eligibility::TooFewCpus
+        } else if facts.is_unplaceable {
+            Eligibility::Unplaceable
         } else {
             Eligibility::TakesTurns
         }
@@ -59,7 +66,7 @@ impl Eligibility {
     /// The job stands as gangs do, by the clock, be it in rows or not.
     pub fn is_gang(self) -> bool {
         match self {
-            Eligibility::TakesTurns | Eligibility::TooFewCpus => true,
+            Eligibility::TakesTurns | Eligibility::TooFewCpus | Eligibility::Unplaceable => true,
             Eligibility::Suspended
             | Eligibility::Starting
             | Eligibility::TooManyThreads
@@ -81,18 +88,21 @@ mod tests {
         policy: Policy::Gang,
         min_cpus: 2,
         online: 2,
+        is_unplaceable: false,
     };
 
     #[test]
     fn of_several_reasons_the_first_counts() {
         // Each has all of the reasons below it, too.
-        let few = Facts { online: 1, ..WELL };
+        let unplaceable = Facts { is_unplaceable: true, ..WELL };
+        let few = Facts { online: 1, ..unplaceable };
         let asleep = Facts { is_awake: false, ..few };
         let too_many = Facts { has_too_many_threads: true, ..asleep };
         let starting = Facts { has_processes: false, ..too_many };
         let suspended = Facts { is_suspended: true, ..starting };
         for (facts, eligibility) in [
             (WELL, Eligibility::TakesTurns),
+            (unplaceable, Eligibility::Unplaceable),
             (few, Eligibility::TooFewCpus),
             (asleep, Eligibility::Asleep),
             (too_many, Eligibility::TooManyThreads),

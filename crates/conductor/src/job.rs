@@ -1,6 +1,6 @@
 //! A job, as far as it is decided about.
 
-use gang_schedule::{CpuSet, JobId, Policy, Spec};
+use gang_schedule::{CpuSet, JobId, Policy, Spec, Unplaceable};
 use gang_timetable::{
     Attributes, InSlot, Members, Standing, Validity, Word,
     record::{JoinedProcess, Placement, Record, Single},
@@ -21,6 +21,10 @@ pub struct Job {
     pub spec: Spec,
     pub registered_at_ns: u64,
     pub suspended: bool,
+    /// Why it can have no slot on the CPUs that are online, if so.
+    pub unplaceable: Option<Unplaceable>,
+    /// When the CPUs that its threads may use last changed (CLOCK_MONOTONIC).
+    pub confined_at_ns: u64,
     /// Absent until its first process came.
     pub home: Option<Home>,
     /// As planned up to the end of the timetable under way.
@@ -146,6 +150,7 @@ impl Job {
             policy: self.spec.policy,
             min_cpus: self.spec.min_cpus,
             online: machine,
+            is_unplaceable: self.unplaceable.is_some(),
         })
     }
 
@@ -157,8 +162,9 @@ impl Job {
             Eligibility::Starting | Eligibility::Asleep | Eligibility::NotScheduled => {
                 Standing::Released
             }
-            Eligibility::TakesTurns | Eligibility::TooFewCpus if fill => Standing::Filling,
-            Eligibility::TakesTurns | Eligibility::TooFewCpus => Standing::Paused,
+            Eligibility::TakesTurns | Eligibility::TooFewCpus | Eligibility::Unplaceable => {
+                if fill { Standing::Filling } else { Standing::Paused }
+            }
         }
     }
 

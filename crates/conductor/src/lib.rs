@@ -9,6 +9,7 @@
 //!
 //! - [`activity`]: when a job falls asleep, and when it wakes.
 //! - [`admission`]: whether there is memory and disk for a job.
+//! - [`confinement`]: which CPUs the threads of jobs may use.
 //! - [`eligibility`]: whether a job takes turns, and if not, why.
 //! - [`forecast`]: plans that are made ahead, and taken back when something changes.
 //! - [`gap`]: how often there are gaps, and how long they are.
@@ -19,6 +20,7 @@
 pub mod activity;
 pub mod admission;
 mod conductor;
+pub mod confinement;
 pub mod effects;
 pub mod eligibility;
 pub mod forecast;

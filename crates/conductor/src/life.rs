@@ -676,6 +676,7 @@ impl Conductor {
     /// A job is over.
     pub fn end(&mut self, id: JobId) -> Option<Job> {
         let job = self.jobs.remove(&id)?;
+        self.confined.remove(&id);
         self.find_in_trees();
         self.measure(Measure::Forget(id));
         let known = self.schedule.apply(Event::Departed { job: id });

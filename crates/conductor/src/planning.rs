@@ -120,6 +120,7 @@ impl Conductor {
         self.account(now);
         let stands_until_ns = self.boundary(now.utc_ns + self.lead_ns);
         self.schedule.stand_until(stands_until_ns);
+        self.follow_confinement(now);
     }
 
     /// Jobs that were found with too many threads take no turns from now on.
@@ -316,6 +317,10 @@ impl Conductor {
         planning.plans = plans.map(|plan| Plan::clone(plan)).collect();
         let in_rows = planning.plans.iter().flat_map(|plan| &plan.row).map(|slot| slot.job);
         let published = self.published.gangs().iter().copied();
+        // The threads of one without slots may use other CPUs by now.
+        let unplaceable = self.jobs.values().filter(|job| job.unplaceable.is_some());
+        let unplaceable = unplaceable.filter(|job| job.activity.awake).map(|job| job.id);
+        let in_rows = in_rows.chain(unplaceable);
         in_rows.chain(published).chain(self.restated.iter().copied()).collect()
     }
 

@@ -169,6 +169,11 @@ impl Conductor {
         };
         self.published.pinned =
             pins.iter().map(|pin| (pin.job, pinned(&self.jobs, &pin.job))).collect();
+        for (id, job) in &mut self.jobs {
+            let Some(home) = &mut job.home else { continue };
+            let of_job = pins.iter().filter(|pin| pin.job == *id);
+            home.members.begin_pins(of_job.map(|pin| pin.cpus.clone()).collect());
+        }
         for pin in &pins {
             if let Some(home) = self.jobs.get_mut(&pin.job).and_then(|job| job.home.as_mut()) {
                 home.members.pinned = Some(pin.cpus.clone());

@@ -350,8 +350,7 @@ impl Roster {
         self.file_own(own);
         own_cpus.extend(leavers.iter().filter(|tid| self.pins.is_user_pinned(**tid)));
         self.came = self.came.saturating_add(came.try_into().unwrap_or(u32::MAX));
-        let user_pinned = members.threads().iter().filter(|thread| thread.user_pinned);
-        own_cpus.extend(user_pinned.map(|thread| thread.tid));
+        own_cpus.extend(members.user_pinned());
         if let Err(error) = self.pins.set_user_pinned(own_cpus.into_iter()) {
             tracing::warn!(%error, "a release may take from threads the CPUs that they chose");
         }

@@ -1,11 +1,14 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use gang_schedule::{CpuSet, Spec};
+use gang_schedule::{Allowed, CpuSet, Spec};
 
 use crate::{Action, Attributes, Known, before_gangd};
 
 /// A job with more threads than this gets no slots until it has fewer.
 pub const THREADS_MAX: usize = Spec::MAX_THREADS;
+
+/// Reads after a choice of CPUs at which a timetable from before it may be in force.
+const READS_UNSURE: u8 = 3;
 
 /// One thread of a job.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +91,16 @@ pub struct Members {
     rt_limited: BTreeSet<u32>,
     /// Threads that are left alone from now on, and may be restricted to CPUs of a slot.
     left_alone: Vec<u32>,
+    /// The CPUs of threads that chose them themselves, as they were last read.
+    own_cpus: BTreeMap<u32, CpuSet>,
+    /// `everywhere` was every CPU online as it was first looked at: more of them may come.
+    may_use_all: Option<bool>,
+    /// Threads that chose their CPUs lately, with for how many reads timetables from before may have
+    /// overruled them.
+    chosen: BTreeMap<u32, u8>,
+    overruled: BTreeSet<u32>,
+    /// CPUs to which the job is restricted by the last timetable, and by the one before it.
+    recent_pins: [Vec<CpuSet>; 2],
     /// Threads were read before.
     had_threads: bool,
     /// It had more than [`THREADS_MAX`] threads when they were last read.
@@ -112,6 +125,11 @@ impl Members {
             pins_are_unknown: false,
             rt_limited: BTreeSet::new(),
             left_alone: Vec::new(),
+            own_cpus: BTreeMap::new(),
+            may_use_all: None,
+            chosen: BTreeMap::new(),
+            overruled: BTreeSet::new(),
+            recent_pins: [Vec::new(), Vec::new()],
             had_threads: false,
             has_too_many_threads: false,
         }
@@ -190,6 +208,9 @@ impl Members {
         let was_started_here = std::mem::replace(&mut self.had_threads, true);
         let (is_own, in_idle_group) = (self.keeps_attributes, self.controls.in_idle_group);
         self.rt_limited.retain(|tid| tids.binary_search(tid).is_ok());
+        self.own_cpus.retain(|tid, _| tids.binary_search(tid).is_ok());
+        self.chosen.retain(|tid, _| tids.binary_search(tid).is_ok());
+        self.overruled.retain(|tid| tids.binary_search(tid).is_ok());
         let before = std::mem::take(&mut self.threads);
         let mut known = before.iter().copied().peekable();
         let mut came = 0;
@@ -225,6 +246,9 @@ impl Members {
                 // Its owner made it a real-time one before it was seen.
                 let has_gangds = is_of_slot && !user_pinned && original.policy.is_realtime();
                 self.left_alone.extend(has_gangds.then_some(tid));
+                if user_pinned {
+                    self.own_cpus.insert(tid, seen.cpus);
+                }
                 self.threads.push(Thread { tid, original, first_seen, user_pinned, cpu: None });
             }
         }
@@ -243,6 +267,9 @@ impl Members {
     pub fn remember(&mut self, seen: &Seen) {
         let original = seen.original.unwrap_or(seen.now);
         let user_pinned = seen.cpus != self.everywhere && !seen.were_given;
+        if user_pinned {
+            self.own_cpus.insert(seen.tid, seen.cpus.clone());
+        }
         match self.find(seen.tid) {
             // It was read meanwhile, and what it had is on file.
             Ok(at) => self.threads[at].user_pinned |= user_pinned,
@@ -304,6 +331,108 @@ impl Members {
         let has_own = self.has_own_attributes();
         let all = self.threads.iter().filter(move |_| has_own);
         all.map(|thread| (thread.tid, thread.original))
+    }
+
+    /// A thread that is known was seen with these CPUs, those that are offline among them. Where
+    /// they are neither the job's nor of a timetable, its program or somebody else has chosen them.
+    pub fn see_cpus(&mut self, tid: u32, cpus: CpuSet, were_given: bool, online: &CpuSet) {
+        let Ok(at) = self.find(tid) else { return };
+        // The kernel lets a thread run anywhere of whose CPUs none is online any more.
+        let is_free = online.is_subset(&cpus);
+        let is = |set: &CpuSet| *set == cpus || (is_free && set.is_disjoint(online));
+        let is_jobs = (is_free && self.may_use_all(online)) || is(&self.everywhere);
+        let is_last = self.pinned.as_ref().is_some_and(is);
+        let is_of_slot = is_last
+            || self.recent_pins.iter().flatten().any(is)
+            || (self.pins_are_unknown && were_given);
+        let Some(own) = self.own_cpus.get(&tid) else {
+            if !is_jobs && !is_of_slot {
+                self.threads[at].user_pinned = true;
+                self.own_cpus.insert(tid, cpus);
+                self.chosen.insert(tid, READS_UNSURE);
+            }
+            // It may use all of its job's CPUs again, and is to go to those of the slot.
+            self.pins_are_unknown |= self.pinned.is_some() && !is_of_slot && is_jobs;
+            return;
+        };
+        let left = self.chosen.get(&tid).copied().unwrap_or(0);
+        if is_jobs && *own != cpus {
+            self.pins_are_unknown = true;
+            self.threads[at].user_pinned = false;
+            self.own_cpus.remove(&tid);
+            self.chosen.remove(&tid);
+            return;
+        }
+        if *own != cpus && is_of_slot && left > 0 {
+            // By a timetable from before the choice was seen.
+            self.overruled.insert(tid);
+        } else if *own != cpus {
+            self.own_cpus.insert(tid, cpus);
+        } else if left == 0 {
+            self.chosen.remove(&tid);
+        }
+        self.chosen.entry(tid).and_modify(|left| *left = left.saturating_sub(1));
+    }
+
+    /// Whether these are CPUs that a thread has from its job, from its slot or by its own choice, as
+    /// far as is known: there is no need to look closer.
+    pub fn is_usual(&self, tid: u32, cpus: &CpuSet) -> bool {
+        let own = self.own_cpus.get(&tid);
+        match own {
+            Some(own) => own == cpus,
+            None => *cpus == self.everywhere || self.pinned.as_ref() == Some(cpus),
+        }
+    }
+
+    /// The CPUs that a thread has chosen, as they were last read.
+    pub fn own_cpus(&self, tid: u32) -> Option<&CpuSet> {
+        self.own_cpus.get(&tid)
+    }
+
+    /// The threads that chose their CPUs themselves, and have them for certain: a release leaves
+    /// these as they are.
+    pub fn user_pinned(&self) -> impl Iterator<Item = u32> {
+        let chose = self.threads.iter().filter(|thread| thread.user_pinned);
+        let chose = chose.map(|thread| thread.tid);
+        chose.filter(|tid| !self.chosen.contains_key(tid))
+    }
+
+    /// The actions that give threads back the CPUs that they chose, of those that had others from a
+    /// timetable since.
+    pub fn take_overruled(&mut self) -> Vec<Action> {
+        let overruled = std::mem::take(&mut self.overruled).into_iter();
+        let own = overruled.filter_map(|tid| Some((tid, self.own_cpus.get(&tid)?.clone())));
+        own.map(|(tid, cpus)| Action::Affinity { tid, cpus }).collect()
+    }
+
+    /// The job is restricted to these CPUs in the timetable that begins, one after the other.
+    pub fn begin_pins(&mut self, pins: Vec<CpuSet>) {
+        let [last, before] = &mut self.recent_pins;
+        std::mem::swap(last, before);
+        last.clear();
+        last.extend(self.pinned.iter().cloned().chain(pins));
+    }
+
+    fn may_use_all(&mut self, online: &CpuSet) -> bool {
+        *self.may_use_all.get_or_insert(online.is_subset(&self.everywhere))
+    }
+
+    /// The CPUs that the threads of the job may use, of those that are `online`.
+    pub fn allowed(&mut self, online: &CpuSet) -> Allowed {
+        let may_use_all = self.may_use_all(online);
+        let switched = || self.threads.iter().filter(|thread| !thread.is_exempt());
+        let own = switched().filter_map(|thread| self.own_cpus.get(&thread.tid));
+        let is_bound = |thread: &Thread| self.own_cpus.contains_key(&thread.tid);
+        let own_of_all = || own.clone().fold(CpuSet::new(), |all, cpus| all.union(cpus));
+        let are_all_bound = switched().next().is_some() && switched().all(is_bound);
+        let all = if are_all_bound { own_of_all() } else { self.everywhere.clone() };
+        let allowed = match online.is_subset(&all) || (may_use_all && !are_all_bound) {
+            true => Allowed::anywhere(),
+            false => Allowed::within(all),
+        };
+        // A bound thread is restricted no further, so that its slot is to have all of its CPUs.
+        let bound = own.clone().filter(|cpus| !online.is_subset(cpus));
+        allowed.with_bound(bound.map(|cpus| (cpus.clone(), cpus.len() as u32)))
     }
 
     /// Notes on which CPUs threads were last.
@@ -407,6 +536,55 @@ mod tests {
         let user_pinned: Vec<bool> =
             job.threads().iter().map(|thread| thread.user_pinned).collect();
         assert_eq!(user_pinned, [false, false, true]);
+    }
+
+    #[test]
+    fn choices_of_cpus_are_seen_and_kept() {
+        let online = cpus(&[0, 1, 2]);
+        let mut job = Members::new(Controls::default(), Attributes::other(0), online.clone());
+        job.update(&[3, 4], |tid| seen(tid, Attributes::other(0), &[0, 1, 2]));
+        assert_eq!(job.allowed(&online), Allowed::anywhere());
+        // In a slot on CPUs 0 and 1.
+        job.begin_pins(vec![cpus(&[0, 1])]);
+        job.pinned = Some(cpus(&[0, 1]));
+        job.see_cpus(3, cpus(&[0, 1]), true, &online);
+        assert_eq!(job.allowed(&online), Allowed::anywhere(), "those of the slot");
+        job.see_cpus(3, cpus(&[2]), true, &online);
+        let bound = Allowed::anywhere().with_bound([(cpus(&[2]), 1)]);
+        assert_eq!(job.allowed(&online), bound);
+        assert_eq!(job.user_pinned().count(), 0, "a timetable may overrule it yet");
+        job.see_cpus(3, cpus(&[0, 1]), true, &online);
+        let own = Action::Affinity { tid: 3, cpus: cpus(&[2]) };
+        assert_eq!((job.take_overruled(), job.allowed(&online)), (vec![own], bound));
+        (0..4).for_each(|_| job.see_cpus(3, cpus(&[2]), true, &online));
+        assert_eq!(job.user_pinned().collect::<Vec<_>>(), [3]);
+        // Now nobody but its owner sets it.
+        job.see_cpus(3, cpus(&[0, 1]), true, &online);
+        assert_eq!(job.own_cpus(3), Some(&cpus(&[0, 1])));
+        job.see_cpus(4, cpus(&[2]), false, &online);
+        let both = [(cpus(&[0, 1]), 2), (cpus(&[2]), 1)];
+        assert_eq!(job.allowed(&online), Allowed::anywhere().with_bound(both));
+        job.see_cpus(3, cpus(&[2]), false, &online);
+        assert_eq!(job.allowed(&online), Allowed::within(cpus(&[2])), "all of it");
+        for tid in [3, 4] {
+            job.see_cpus(tid, online.clone(), false, &online);
+        }
+        assert_eq!(job.allowed(&online), Allowed::anywhere());
+        assert!(job.pins_are_unknown, "the next slot restricts them again");
+    }
+
+    #[test]
+    fn nobody_chose_the_cpus_of_a_thread_that_lost_its_own() {
+        let all = cpus(&[0, 1, 2]);
+        let mut job = Members::new(Controls::default(), Attributes::other(0), cpus(&[1, 2]));
+        job.update(&[3], |tid| seen(tid, Attributes::other(0), &[1, 2]));
+        assert_eq!(job.allowed(&all), Allowed::within(cpus(&[1, 2])));
+        job.begin_pins(vec![cpus(&[2])]);
+        job.pinned = Some(cpus(&[2]));
+        // CPU 2 is offline: the kernel lets the thread run anywhere.
+        job.see_cpus(3, all, false, &cpus(&[0, 1]));
+        assert_eq!(job.own_cpus(3), None);
+        assert_eq!(job.allowed(&cpus(&[0, 1])), Allowed::within(cpus(&[1, 2])));
     }
 
     #[test]

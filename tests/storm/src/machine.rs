@@ -37,7 +37,20 @@ pub struct Thread {
     pub was_read: bool,
     /// Its owner has changed its policy, and it was not switched since then.
     pub is_unswitched: bool,
+    /// Its owner chose its CPUs while it was a member of a job.
+    pub choice: Choice,
     pub started: u64,
+}
+
+/// A choice of CPUs in a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// There is none, or the daemon knows of it.
+    Known,
+    /// The daemon has not looked yet.
+    Unseen,
+    /// The daemon cannot distinguish it from its own.
+    Alike,
 }
 
 impl Thread {
@@ -66,6 +79,7 @@ impl Thread {
             was_reset: false,
             was_read: false,
             is_unswitched: false,
+            choice: self.choice,
             started: 0,
         }
     }
@@ -106,6 +120,7 @@ pub struct Machine {
     next: u32,
     ticks: u64,
     pub all: CpuSet,
+    pub online: CpuSet,
     pub backend: Option<Backend>,
     /// Invariants that did not hold.
     pub violations: Vec<String>,
@@ -155,6 +170,7 @@ impl Machine {
                 was_reset: false,
                 was_read: false,
                 is_unswitched: false,
+                choice: Choice::Known,
                 started: 0,
             },
             None,
@@ -350,8 +366,8 @@ impl Machine {
             }
         }
         roster.expected_own.retain(|&tid, _| !home.members.knows(tid));
-        let chose = home.members.threads().iter().filter(|thread| thread.user_pinned);
-        let mut chose: Vec<u32> = chose.map(|thread| thread.tid).collect();
+        self.see_cpus(&tids, &mut home.members, &pins);
+        let mut chose: Vec<u32> = home.members.user_pinned().collect();
         // Those that leave are in the job's groups, and on file, until they have left.
         let leaving: Vec<u32> = match home.placement {
             Placement::Threads { .. } => roster.leaving.iter().copied().collect(),
@@ -481,6 +497,33 @@ impl Machine {
         }
     }
 
+    /// The daemon looks at which CPUs threads have.
+    fn see_cpus(&mut self, tids: &[u32], members: &mut Members, pins: &Pins) {
+        for &tid in tids {
+            let Some(cpus) = self.model.affinity.get(&tid).cloned() else { continue };
+            let were_given = pins.given.contains(&cpus);
+            members.see_cpus(tid, cpus.clone(), were_given, &self.online);
+            let everywhere = members.everywhere.clone();
+            let Some(thread) = self.threads.get_mut(&tid) else { continue };
+            if thread.choice == Choice::Unseen {
+                let is_known = members.own_cpus(tid) == Some(&cpus);
+                thread.choice = if is_known { Choice::Known } else { Choice::Alike };
+                // On file from the next read on; until then a release may take it for a slot's.
+                thread.normal_cpus.push(everywhere);
+            }
+        }
+    }
+
+    /// An owner chooses the CPUs of a thread, wherever it is.
+    pub fn bind(&mut self, tid: u32, cpus: CpuSet) {
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        thread.choice = Choice::Unseen;
+        let before = std::mem::replace(&mut thread.own_cpus, cpus.clone());
+        // What its daemon knew of is given back where that daemon does not look any more.
+        thread.normal_cpus.push(before);
+        self.model.affinity.insert(tid, cpus);
+    }
+
     /// On file: threads that chose their CPUs are going to come.
     pub fn expect_user_pinned(&mut self, job: JobId, tids: impl Iterator<Item = u32>) {
         if self.backend.is_some_and(Backend::can_fill) {
@@ -574,7 +617,12 @@ impl Machine {
                 }
             }
             Action::Affinity { tid, cpus } => {
-                let Some(thread) = self.threads.get(tid) else { return };
+                let Some(thread) = self.threads.get_mut(tid) else { return };
+                if thread.choice != Choice::Known {
+                    // It is lost, as if nobody had chosen.
+                    thread.choice = Choice::Known;
+                    thread.own_cpus = thread.normal_cpus.last().cloned().unwrap_or_default();
+                }
                 if thread.own_cpus != *cpus && !thread.normal_cpus.contains(cpus) {
                     let (pid, tid) = (thread.pid, *tid);
                     let records = self.records.values();
@@ -874,6 +922,9 @@ impl Machine {
     ) -> Result<(), String> {
         for thread in members.threads().iter().filter(|it| !it.is_exempt() && !it.user_pinned) {
             let (of, cpus) = (&self.threads[&thread.tid], &self.model.affinity[&thread.tid]);
+            if of.choice != Choice::Known {
+                continue;
+            }
             let is_own = *cpus == of.own_cpus || of.normal_cpus.contains(cpus);
             let is_right = match slot {
                 Some(slot) => cpus == slot || (is_own && slot == online),
@@ -882,6 +933,29 @@ impl Machine {
             if !is_right {
                 let tid = thread.tid;
                 return Err(format!("thread {tid} is on {cpus}, and its slot is {slot:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Each thread that chose its CPUs has some of them in the slot of its gang.
+    pub fn check_places(
+        &self,
+        living: &Members,
+        members: &Members,
+        slot: &CpuSet,
+    ) -> Result<(), String> {
+        for thread in living.threads().iter().filter(|it| !it.is_exempt()) {
+            let (tid, of) = (thread.tid, &self.threads[&thread.tid]);
+            let Some(own) = members.own_cpus(tid).filter(|_| of.choice == Choice::Known) else {
+                continue;
+            };
+            if own.is_disjoint(slot) {
+                return Err(format!("thread {tid} may use {own}, and the slot is {slot}"));
+            }
+            let has = &self.model.affinity[&tid];
+            if has != own {
+                return Err(format!("thread {tid} chose {own}, and has {has}"));
             }
         }
         Ok(())

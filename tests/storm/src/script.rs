@@ -46,6 +46,7 @@ kinds! {
     SetNice "set-nice" 3,
     SetPolicy "set-policy" 3,
     SetAffinity "set-affinity" 3,
+    Bind "bind" 5,
     Crowd "crowd" 2,
     // The survey's findings.
     Use "use" 8,

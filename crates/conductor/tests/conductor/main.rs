@@ -1,5 +1,6 @@
 //! The conductor, one step at a time.
 
+mod confined;
 mod effects;
 mod one;
 mod transitions;

@@ -84,7 +84,7 @@ fn job_state(state: &State, job: &Job, now: Now) -> v1::JobState {
         Eligibility::Asleep if state.core.is_idle(job, now) => v1::JobState::idle,
         Eligibility::Asleep => v1::JobState::sleeping,
         Eligibility::NotScheduled => v1::JobState::not_scheduled,
-        Eligibility::TooFewCpus => v1::JobState::too_few_cpus,
+        Eligibility::TooFewCpus | Eligibility::Unplaceable => v1::JobState::too_few_cpus,
         Eligibility::TakesTurns if state.core.has_slot(job.id, now) => v1::JobState::running,
         Eligibility::TakesTurns => v1::JobState::waiting,
     }

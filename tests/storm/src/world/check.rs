@@ -6,6 +6,9 @@ use gang_timetable::Standing;
 
 use super::World;
 
+/// Plans that stood as the CPUs of a gang's threads changed are over then.
+const SETTLED_NS: u64 = 700_000_000;
+
 /// For so long the shares of gangs are looked at.
 const FRAME_SLICES: u64 = 200;
 
@@ -120,6 +123,13 @@ impl World {
             let cpus = cpus.filter(|slot| slot.is_none() || self.backend.can_fill());
             let stands = stands.and_then(|()| {
                 cpus.map_or(Ok(()), |slot| machine.check_cpus(&members, slot, online))
+            });
+            let is_settled = job.confined_at_ns + SETTLED_NS < self.now.monotonic_ns
+                && !core.is_confined_anew(*id);
+            let slot = slot_of(*id).filter(|_| is_settled && standing == Standing::Raised);
+            let stands = stands.and_then(|()| {
+                let slot = slot.map(|slot| &slot.cpus);
+                slot.map_or(Ok(()), |slot| machine.check_places(&members, &home.members, slot))
             });
             let roster = daemon.rosters.get(id);
             // What a gang has just started is read with the next plans.

@@ -45,6 +45,7 @@ impl Daemon {
                 machine.records.insert(job, record);
             }
         }
+        self.core.saw_cpus_of(job);
         came
     }
 

@@ -162,6 +162,7 @@ impl World {
         let mut machine = Machine::default();
         machine.backend = Some(backend);
         machine.all = (0..cpus).collect();
+        machine.online = machine.all.clone();
         let now = Now { utc_ns: 1_700_000_000_000 * MS + seed % 1_000, monotonic_ns: 50_000 * MS };
         let mut world = World {
             machine: Rc::new(RefCell::new(machine)),
@@ -256,6 +257,7 @@ impl World {
             Kind::Exit => self.exit(a),
             Kind::SetNice | Kind::SetPolicy => self.choose_attributes(kind, a, b),
             Kind::SetAffinity => self.choose_cpus(a, b),
+            Kind::Bind => self.bind(a, b),
             Kind::Crowd => {
                 if let Some(daemon) = &mut self.daemon {
                     if let Some(job) = nth(daemon.rosters.keys(), a) {

@@ -112,6 +112,7 @@ impl World {
             false => drop(self.offline.remove(&cpu)),
         }
         let online = self.topology.cpus().iter().filter(|cpu| !self.offline.contains(&cpu.id));
+        self.machine.borrow_mut().online = online.clone().map(|cpu| cpu.id).collect();
         if let (Some(daemon), Ok(topology)) =
             (&mut self.daemon, Topology::new(online.copied().collect()))
         {
@@ -177,6 +178,30 @@ impl World {
         }
         machine.threads.get_mut(&tid).into_iter().for_each(|it| it.own_cpus = cpus.clone());
         machine.model.affinity.insert(tid, cpus);
+    }
+
+    /// An owner, or its own program, changes where a member of a job may run.
+    pub(super) fn bind(&mut self, a: u16, b: u16) {
+        let mut machine = self.machine.borrow_mut();
+        let is_member = |tid: &&u32| {
+            let pid = machine.threads[*tid].pid;
+            let mut jobs = self.daemon.iter().flat_map(|daemon| daemon.core.jobs.values());
+            jobs.any(|job| {
+                job.home.as_ref().is_some_and(|home| {
+                    home.coming.is_none()
+                        && !home.is_of_threads()
+                        && home.members.knows(**tid)
+                        && !home.leaving.contains(&pid)
+                })
+            })
+        };
+        let Some(tid) = nth(machine.threads.keys().filter(is_member), a) else { return };
+        let all = machine.all.iter();
+        let mut cpus: CpuSet = all.filter(|cpu| (b >> (cpu % 16)) & 1 == 1).collect();
+        if cpus.is_disjoint(&machine.online) {
+            cpus = machine.all.clone();
+        }
+        machine.bind(tid, cpus);
     }
 
     /// The survey sees a job.

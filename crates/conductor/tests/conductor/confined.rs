@@ -1,0 +1,57 @@
+//! The CPUs that the threads of a job may use.
+
+use gang_conductor::{Eligibility, Now, confinement::CHANGES_EVERY_NS, life::State};
+use gang_schedule::{Allowed, CpuSet, Topology, Unplaceable};
+use gang_timetable::Standing;
+
+use crate::one::{JOB, NOW, PID, in_state};
+
+fn cpus(text: &str) -> CpuSet {
+    text.parse().unwrap()
+}
+
+/// The daemon reads the job, so long after the beginning.
+fn reads(core: &mut gang_conductor::Conductor, after_ns: u64, affinity: &str) {
+    let now = Now { utc_ns: NOW.utc_ns + after_ns, monotonic_ns: NOW.monotonic_ns + after_ns };
+    let online = core.schedule.topology().set().clone();
+    let home = core.jobs.get_mut(&JOB).and_then(|job| job.home.as_mut()).unwrap();
+    home.members.see_cpus(PID, cpus(affinity), false, &online);
+    core.saw_cpus_of(JOB);
+    core.begin_step(now);
+}
+
+#[test]
+fn changes_are_planned_with_but_not_too_often() {
+    let mut core = in_state(State::Present);
+    reads(&mut core, 0, "3");
+    assert_eq!(core.jobs[&JOB].spec.allowed, Allowed::within(cpus("3")));
+    assert!(core.schedule.is_changed());
+    reads(&mut core, CHANGES_EVERY_NS / 2, "2");
+    assert_eq!(core.jobs[&JOB].spec.allowed, Allowed::within(cpus("3")), "too soon");
+    assert!(core.is_confined_anew(JOB));
+    reads(&mut core, CHANGES_EVERY_NS, "2");
+    assert_eq!(core.jobs[&JOB].spec.allowed, Allowed::within(cpus("2")));
+    // There and back is no change.
+    reads(&mut core, CHANGES_EVERY_NS + 1, "1");
+    reads(&mut core, CHANGES_EVERY_NS + 2, "2");
+    assert!(!core.is_confined_anew(JOB));
+}
+
+#[test]
+fn job_without_its_cpus_waits_and_says_why() {
+    let mut core = in_state(State::Present);
+    core.change(JOB, |spec, _| spec.min_cpus = 2).unwrap();
+    reads(&mut core, 0, "3");
+    let few = Unplaceable::TooFew { min_cpus: 2, cpus: cpus("3") };
+    assert_eq!(core.jobs[&JOB].unplaceable, Some(few));
+    assert_eq!(core.eligibility(&core.jobs[&JOB]), Eligibility::Unplaceable);
+    let standing = core.jobs[&JOB].standing_out_of_row(true, core.machine());
+    assert_eq!(standing, Standing::Filling, "it runs where others leave room");
+    core.change(JOB, |spec, _| spec.min_cpus = 1).unwrap();
+    assert_eq!(core.eligibility(&core.jobs[&JOB]), Eligibility::TakesTurns);
+    core.change_topology(Topology::flat(3)).unwrap();
+    let offline = Unplaceable::Offline { cpus: cpus("3") };
+    assert_eq!(core.jobs[&JOB].unplaceable, Some(offline));
+    reads(&mut core, CHANGES_EVERY_NS, "0-2");
+    assert_eq!(core.eligibility(&core.jobs[&JOB]), Eligibility::TakesTurns);
+}

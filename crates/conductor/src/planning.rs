@@ -249,6 +249,8 @@ impl Conductor {
         if !followed.is_behind {
             self.published.all_follow();
             self.unpin_left_alone_again();
+            let homes = self.jobs.values_mut().filter_map(|job| job.home.as_mut());
+            homes.for_each(|home| home.members.end_pins());
         }
         // A timetable that is not in force everywhere yet is replaced as a whole; a switcher that
         // does not come for it loses it, rather than that the others go through all of it again.

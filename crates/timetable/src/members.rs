@@ -99,7 +99,8 @@ pub struct Members {
     /// overruled them.
     chosen: BTreeMap<u32, u8>,
     overruled: BTreeSet<u32>,
-    /// CPUs to which the job is restricted by the last timetable, and by the one before it.
+    /// CPUs to which the job is restricted by the last timetable, and by those before it that a
+    /// switcher may still follow.
     recent_pins: [Vec<CpuSet>; 2],
     /// Threads were read before.
     had_threads: bool,
@@ -243,6 +244,10 @@ impl Members {
                 let is_of_slot = seen.were_given && seen.cpus != self.everywhere;
                 self.pins_are_unknown |= is_of_slot && Some(&seen.cpus) != self.pinned.as_ref();
                 let first_seen = if seen.original.is_some() { original } else { seen.now };
+                // It has them until it is restricted otherwise, which may take a timetable.
+                if is_of_slot && !self.recent_pins[0].contains(&seen.cpus) {
+                    self.recent_pins[0].push(seen.cpus.clone());
+                }
                 // Its owner made it a real-time one before it was seen.
                 let has_gangds = is_of_slot && !user_pinned && original.policy.is_realtime();
                 self.left_alone.extend(has_gangds.then_some(tid));
@@ -408,9 +413,15 @@ impl Members {
     /// The job is restricted to these CPUs in the timetable that begins, one after the other.
     pub fn begin_pins(&mut self, pins: Vec<CpuSet>) {
         let [last, before] = &mut self.recent_pins;
-        std::mem::swap(last, before);
-        last.clear();
+        before.append(last);
+        before.sort();
+        before.dedup();
         last.extend(self.pinned.iter().cloned().chain(pins));
+    }
+
+    /// All switchers follow the last timetable: its threads have no CPUs of one before it any more.
+    pub fn end_pins(&mut self) {
+        self.recent_pins[1].clear();
     }
 
     fn may_use_all(&mut self, online: &CpuSet) -> bool {

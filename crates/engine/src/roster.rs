@@ -90,11 +90,18 @@ pub struct Roster {
     attributes: Turn,
     /// What threads have of their own that are going to come.
     expected_own: BTreeMap<u32, Attributes>,
+    /// The CPUs that are online. Where they are not known, nobody looks where threads may run.
+    pub online: CpuSet,
+    /// Looks at the CPUs of some threads in turn.
+    cpus: Turn,
 }
 
 /// Threads whose limits are looked at again with each read, and those whose attributes are.
 const LOOKED_AT_AGAIN: usize = 16;
 const ATTRIBUTES_AGAIN: usize = 256;
+
+/// Threads whose CPUs are looked at again, with each read: a call each, of less than a microsecond.
+const CPUS_SEEN_AGAIN: usize = 64;
 
 impl Roster {
     /// That of a cgroup; `in_idle_group` where it, or one above, is idle as a whole.
@@ -140,6 +147,8 @@ impl Roster {
             limits: Turn::default(),
             attributes: Turn::default(),
             expected_own: BTreeMap::new(),
+            online: CpuSet::new(),
+            cpus: Turn::default(),
         }
     }
 
@@ -350,11 +359,30 @@ impl Roster {
         self.file_own(own);
         own_cpus.extend(leavers.iter().filter(|tid| self.pins.is_user_pinned(**tid)));
         self.came = self.came.saturating_add(came.try_into().unwrap_or(u32::MAX));
+        self.see_cpus(members, proc_root);
         own_cpus.extend(members.user_pinned());
         if let Err(error) = self.pins.set_user_pinned(own_cpus.into_iter()) {
             tracing::warn!(%error, "a release may take from threads the CPUs that they chose");
         }
         Ok(came > 0 || is_other)
+    }
+
+    /// Owners, programs, cpusets and the kernel change at any moment where threads may run. Threads
+    /// are looked at in turn.
+    fn see_cpus(&mut self, members: &mut Members, proc_root: &Path) {
+        if self.online.is_empty() {
+            return;
+        }
+        for &tid in self.cpus.next(&self.numbers, CPUS_SEEN_AGAIN) {
+            let Ok(mut cpus) = thread::affinity(tid) else { continue };
+            // The call leaves out those that are offline.
+            if !members.is_usual(tid, &cpus) {
+                let all = process::cpus_allowed(proc_root, tid).ok().and_then(|it| it.parse().ok());
+                cpus = all.unwrap_or(cpus);
+            }
+            let were_given = self.pins.were_given(&cpus);
+            members.see_cpus(tid, cpus, were_given, &self.online);
+        }
     }
 
     /// A program may limit its time as a real-time one at any moment. Threads that are new are

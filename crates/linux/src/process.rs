@@ -132,6 +132,12 @@ pub fn status(proc_root: &Path, tid: u32) -> Result<Status> {
     state.zip(parent).map(|(state, parent)| Status { state, parent }).ok_or_else(|| text.is_odd())
 }
 
+/// The CPUs that a thread may run on, those that are offline among them, as the kernel lists CPUs.
+pub fn cpus_allowed(proc_root: &Path, tid: u32) -> Result<String> {
+    let text = StatusText::read(proc_root, tid)?;
+    text.field("Cpus_allowed_list:").map(str::to_owned).ok_or_else(|| text.is_odd())
+}
+
 /// A `status` file of a thread (proc_pid_status(5)).
 struct StatusText {
     path: PathBuf,

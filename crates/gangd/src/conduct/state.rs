@@ -169,6 +169,7 @@ impl State {
     /// Reads the threads of a job in the next timetable; true where one came that was not known.
     pub fn refresh(&mut self, id: JobId) -> bool {
         self.separate_trees(id);
+        let online = self.core.schedule.topology().set().clone();
         let Ok(job) = self.core.job_mut(id) else { return false };
         let signals = job.signals;
         let (Some(home), Some(descriptors)) = (&mut job.home, self.registry.jobs.get_mut(&id))
@@ -176,12 +177,14 @@ impl State {
             return false;
         };
         let Descriptors { roster, listeners } = descriptors;
+        roster.online = online;
         let came = roster.refresh(&mut home.members, &self.roots.proc).unwrap_or(false);
         if signals {
             let threads = home.members.threads().iter().map(|thread| thread.tid);
             listeners.refresh(&self.roots.proc, threads);
             home.listeners = listeners.pids();
         }
+        self.core.saw_cpus_of(id);
         came
     }
 

@@ -1,0 +1,89 @@
+//! Gangs run where their threads may: what a program or its owner sets stays, at any moment.
+
+mod place;
+
+use std::process::Command;
+
+use gang_linux::sched;
+use gang_protocol::client::Registration;
+use place::{Place, Program, has_backend, job_with, machine, wait_until};
+
+/// Where a program may run, as an owner sets it.
+fn bind(program: &Program, cpus: &str) {
+    let output = Command::new("taskset")
+        .args(["-acp", cpus, &program.pid().to_string()])
+        .output()
+        .expect("util-linux is there");
+    assert!(output.status.success(), "{output:?}");
+}
+
+fn affinity(program: &Program) -> Vec<u32> {
+    sched::affinity(program.pid()).unwrap()
+}
+
+fn slots(place: &Place, job: i64) -> i64 {
+    place.job(job).unwrap().slots
+}
+
+/// The slots of a job follow where its program may run.
+fn has_slots_on(place: &Place, job: i64, cpus: &[i64]) {
+    wait_until("slots where the program may run", || place.job(job).unwrap().cpu_list == cpus);
+}
+
+#[test]
+fn needs_root_gangs_within_one_cpu_take_turns() {
+    if !has_backend("rt") || machine() < 2 {
+        return;
+    }
+    let place = Place::new(&["--backend", "rt"]);
+    let programs = [Program::spinner(), Program::spinner(), Program::spinner()];
+    programs.iter().for_each(|program| bind(program, "0"));
+    let jobs = programs.each_ref().map(|program| job_with(&place, program, 1));
+    for job in jobs {
+        wait_until("slots", || slots(&place, job) > 0);
+        has_slots_on(&place, job, &[0]);
+    }
+    let before = jobs.map(|job| slots(&place, job));
+    wait_until("turns of all", || {
+        for program in &programs {
+            assert_eq!(affinity(program), [0], "nobody overrules its owner");
+        }
+        jobs.iter().zip(before).all(|(&job, before)| slots(&place, job) > before + 20)
+    });
+    // While it runs.
+    bind(&programs[0], "1");
+    has_slots_on(&place, jobs[0], &[1]);
+    for (program, job) in programs.iter().zip(jobs) {
+        place.client().remove_process(job, program.pid_i64()).unwrap();
+    }
+    assert_eq!(programs.each_ref().map(affinity), [[1], [0], [0]], "also afterwards");
+}
+
+#[test]
+fn needs_root_gang_without_enough_cpus_waits_alone() {
+    if !has_backend("rt") || machine() < 2 {
+        return;
+    }
+    let place = Place::new(&["--backend", "rt"]);
+    let programs = [Program::spinner(), Program::spinner()];
+    let [wide, other] = programs.each_ref().map(|program| {
+        let mut client = place.client();
+        let job = client.register(&Registration::new("two", 2)).unwrap();
+        client.add_process(job, program.pid_i64()).unwrap();
+        job
+    });
+    for job in [wide, other] {
+        wait_until("slots", || slots(&place, job) > 0);
+    }
+    bind(&programs[0], "0");
+    wait_until("it can have no slot", || {
+        let before = slots(&place, wide);
+        let others = slots(&place, other);
+        wait_until("slots of the other one", || slots(&place, other) > others + 20);
+        slots(&place, wide) == before
+    });
+    assert_eq!(affinity(&programs[0]), [0]);
+    bind(&programs[0], "0-1");
+    let before = slots(&place, wide);
+    wait_until("slots again", || slots(&place, wide) > before + 3);
+}

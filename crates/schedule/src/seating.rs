@@ -80,13 +80,13 @@ impl Seating {
                 self.pass_on(part, cpu, &before);
                 return true;
             }
-            for other in 0..self.parts.len() {
-                if other == at || before[other].is_some() {
+            for (other, asked_by) in before.iter_mut().enumerate() {
+                if other == at || asked_by.is_some() {
                     continue;
                 }
                 let gives = self.parts[part].may_use.first_common(&self.parts[other].has);
                 if let Some(cpu) = gives {
-                    before[other] = Some((part, cpu));
+                    *asked_by = Some((part, cpu));
                     asked.push_back(other);
                 }
             }

@@ -19,6 +19,7 @@ pub fn job(id: i64, name: &str) -> v1::Job {
         processes: 1,
         threads: 2,
         single_threads: None,
+        unplaceable: None,
         uncontended: false,
         cpu_list: vec![0, 1],
         share_wanted: 0.5,

@@ -96,6 +96,13 @@ const SCHEDULING_RUN: Section = Section::Terms(
              SCHED_DEADLINE) is left alone from then on.",
         ),
         (
+            "CPUs",
+            "A gang has its slots on the CPUs that its threads may use, as set by taskset(1), \
+             numactl(8), mpirun --bind-to or a cpuset, before or while it runs. Gangs within the same \
+             CPUs take turns. A thread that is bound to CPUs of its own stays there. Where the CPUs do \
+             not do for the gang, it has no slots, and gang why says so.",
+        ),
+        (
             "What differs in a slot",
             "There, a thread is SCHED_FIFO with SCHED_RESET_ON_FORK, or has the nice value -20 where \
              the gang has more threads than CPUs. sched_setscheduler(2) and sched_setattr(2) fail \
@@ -105,8 +112,8 @@ const SCHEDULING_RUN: Section = Section::Terms(
         (
             "What nobody can tell",
             "The policy SCHED_BATCH or SCHED_IDLE, whichever gangd gives to threads out of their \
-             slots, and the nice value -20, where they are set while gangd gives others. A policy \
-             that is set less than a slice before the daemon is killed may be lost. The kernel sets \
+             slots, and the nice value -20, where they are set while gangd gives others; and CPUs \
+             that are exactly those of the slot. A policy that is set less than a slice before the daemon is killed may be lost. The kernel sets \
              the timer slack of a thread that was real-time back to its default (prctl(2), \
              PR_SET_TIMERSLACK).",
         ),

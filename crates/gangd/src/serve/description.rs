@@ -109,6 +109,7 @@ fn describe(state: &State, job: &Job, share: f64, now: Now) -> v1::Job {
         cpus: job.spec.cpus.into(),
         min_cpus: job.spec.min_cpus.into(),
         state: job_state(state, job, now),
+        unplaceable: job.unplaceable.as_ref().map(ToString::to_string),
         cgroup,
         processes: 0,
         single_threads: job.home.as_ref().map(Home::is_of_threads),

@@ -111,6 +111,9 @@ impl Serialize for Job<'_> {
         if let Some(reason) = &self.0.job.not_measured {
             map.serialize_entry("not_measured", reason)?;
         }
+        if let Some(reason) = &self.0.job.unplaceable {
+            map.serialize_entry("unplaceable", reason)?;
+        }
         map.end()
     }
 }

@@ -29,6 +29,14 @@ pub fn crowd(job: &Job) -> String {
     format!("more than {THREADS_MAX} threads{whose}")
 }
 
+/// Why the CPUs do not do for a job.
+fn too_few(job: &Job) -> String {
+    match &job.unplaceable {
+        Some(reason) => format!("No slot can be made for it: {reason}."),
+        None => format!("It needs {} CPUs at least, which is more than are online.", job.min_cpus),
+    }
+}
+
 fn finding(kind: Kind, grade: Grade, text: String) -> Option<Finding> {
     Some(Finding { kind, grade, text, advice: None })
 }
@@ -51,8 +59,11 @@ pub fn standing(job: &Job) -> Option<Finding> {
         JobState::too_few_cpus => advised(
             Kind::TooFewCpus,
             Bad,
-            format!("It needs {} CPUs at least, which is more than are online.", job.min_cpus),
-            format!("gang set {id} --min N with fewer of them, or bring CPUs online"),
+            too_few(job),
+            format!(
+                "gang set {id} --min N with fewer of them, let its threads run on more CPUs \
+                 (taskset -p), or bring CPUs online"
+            ),
         ),
         JobState::starting => finding(
             Kind::Starting,

@@ -84,6 +84,15 @@ fn each_reason_is_found() {
         ),
         ("CPUs went", |job| job.state = JobState::too_few_cpus, |_| (), &[(TooFewCpus, Bad)]),
         (
+            "threads that may use one CPU",
+            |job| {
+                job.state = JobState::too_few_cpus;
+                job.unplaceable = Some("its threads may use 1 of those online: 0".into());
+            },
+            |_| (),
+            &[(TooFewCpus, Bad)],
+        ),
+        (
             "as many threads as are switched, which sleep",
             |job| (job.threads, job.state) = (4096, JobState::sleeping),
             |_| (),

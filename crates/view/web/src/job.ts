@@ -176,6 +176,8 @@ function stateInWords(job: Job): string {
     case "too_many_threads":
       return "It has more threads than are switched, and no slots until it has fewer.";
     case "too_few_cpus":
-      return "It needs more CPUs than are online, and waits for them.";
+      return job.unplaceable
+        ? `No slot can be made for it: ${job.unplaceable}.`
+        : "It needs more CPUs than are online, and waits for them.";
   }
 }

@@ -116,6 +116,7 @@ export interface Job {
   share_had: number;
   memory_promised_bytes?: number;
   not_measured?: string;
+  unplaceable?: string;
   [figure: string]: number | string | undefined;
 }
 

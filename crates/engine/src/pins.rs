@@ -1,4 +1,4 @@
-//! What a release must know of the threads of a job that cannot be seen on them, on file.
+//! The facts about threads of a job that a release needs and cannot see on them, on file.
 //!
 //! Problem: a thread carries its CPUs with it, and nothing about them says who chose them. A
 //! release that knows nothing else would leave threads on the CPUs of their last slot for ever, or
@@ -41,7 +41,7 @@ pub struct Pins {
     next: usize,
     /// Threads that chose their CPUs themselves.
     user_pinned: Vec<u32>,
-    /// What owners want of all threads, where the job's first thread had something else than some.
+    /// The attributes that owners want of all threads, where some differ from the job's first one.
     own: BTreeMap<u32, Attributes>,
 }
 

@@ -96,7 +96,7 @@ struct Past<'a> {
 const STARTERS_MAX: usize = 16;
 
 impl Past<'_> {
-    /// What the owner of a thread wants, where that is on file of it, or of one that started it.
+    /// The attributes that the owner of a thread wants, on file of it or of one that started it.
     fn own(&self, tid: u32) -> Option<Attributes> {
         let pins = self.pins.as_ref().filter(|pins| !pins.all_own().is_empty())?;
         let starters = std::iter::successors(Some(tid), |&at| {

@@ -88,7 +88,7 @@ pub struct Roster {
     /// Looks at the limits of some threads in turn, and at their attributes.
     limits: Turn,
     attributes: Turn,
-    /// What threads have of their own that are going to come.
+    /// The attributes that owners want of threads that are going to come.
     expected_own: BTreeMap<u32, Attributes>,
     /// The CPUs that are online. Where they are not known, nobody looks where threads may run.
     pub online: CpuSet,
@@ -295,7 +295,8 @@ impl Roster {
     }
 
     /// Reads the threads again; those known keep what is remembered of them. True where one came
-    /// that was not known, or is to be scheduled otherwise. Where they cannot be read, those known before stay.
+    /// that was not known, or is to be scheduled otherwise. Where they cannot be read, those known
+    /// before stay.
     pub fn refresh(&mut self, members: &mut Members, proc_root: &Path) -> gang_linux::Result<bool> {
         let (mut beside, mut own_cpus, mut leavers) = (0, Vec::new(), Vec::new());
         match &mut self.kind {
@@ -336,7 +337,7 @@ impl Roster {
         }
         self.note_processes(members);
         self.listed = members.admit(&mut self.numbers, beside);
-        // What those that started others have is known before these are looked at.
+        // Attributes of a starter are known before those of the threads that it started.
         let is_other = self.note_wishes(members);
         let (singles, pins) = (self.kind.singles(), &self.pins);
         let mut new = Vec::new();

@@ -1,4 +1,4 @@
-//! What the owner of a program sets stays, in a slot and out of it.
+//! Settings of a program's owner stay, in a slot and out of it.
 
 mod place;
 
@@ -186,7 +186,8 @@ while fifo < 200 and time.monotonic() < end:
         continue
     fifo += 1
     try_('nice', lambda: os.nice(0))
-    try_('setpriority', lambda: os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0)))
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    try_('setpriority', lambda: os.setpriority(os.PRIO_PROCESS, 0, own))
     try_('sched_setaffinity', lambda: os.sched_setaffinity(0, mine))
     try_('sched_getparam', lambda: os.sched_getparam(0))
     try_('setrlimit', lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)))

@@ -38,7 +38,7 @@ pub struct Schedule {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Job {
     pub spec: Spec,
-    /// What it needs of the CPUs that are online, or why these do not do.
+    /// The CPUs that it needs of those online, or why these do not do.
     pub demand: Result<Demand, Unplaceable>,
     pub asleep: bool,
     pub suspended: bool,

@@ -2,8 +2,8 @@ use gang_schedule::{CpuSet, JobId};
 
 use crate::{Attributes, Known, Word};
 
-/// One call into the kernel. It sets a state and depends on no earlier one: making it twice changes
-/// nothing.
+/// One call into the kernel. It sets a state, and depends on no earlier call but on what the owner
+/// of a thread has chosen: making it twice changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Sets the scheduling attributes of a thread, unless its owner has chosen others meanwhile.

@@ -109,17 +109,17 @@ pub(crate) fn at_standing(
     }
 }
 
-/// What a thread may have without its owner's having chosen anything since it was last read.
+/// The attributes that a thread may have although its owner has chosen none since the last read.
 ///
 /// A switch changes the policy alone: the kernel keeps the nice value of a thread, whatever its
 /// policy is (sched_setscheduler(2)). So nice values are always their owners', except that of a
 /// wide gang in its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// What it has without gangd.
+    /// Those that it has without gangd.
     pub own: Attributes,
-    /// What it had when it was first seen. One that a thread in its slot has started is an ordinary
-    /// thread then, and has no nice value.
+    /// Those that it had when it was first seen. One that a thread in its slot has started is an
+    /// ordinary thread then, and has no nice value.
     pub first_seen: Attributes,
     /// Out of their slots, threads of the job are SCHED_BATCH.
     pub in_idle_group: bool,
@@ -141,8 +141,8 @@ impl Known {
             || [WIDE, self.first_seen].contains(now)
     }
 
-    /// What a thread that has `now` is to have instead; absent where its owner has chosen something
-    /// that has not been read yet: it keeps that.
+    /// The attributes that a thread gets which has `now`; absent where its owner has chosen others
+    /// that have not been read yet: it keeps those.
     pub fn switch(&self, now: &Attributes, to: &Attributes) -> Option<Attributes> {
         let is_new = *now == self.first_seen;
         // Of a wide gang in its slot, the nice value is nobody's wish.
@@ -157,7 +157,7 @@ impl Known {
         (!is_unread).then_some(Attributes { nice, ..*to })
     }
 
-    /// What the owner wants of a thread that has `now`, where that is new.
+    /// The attributes that the owner wants of a thread that has `now`, where that is new.
     pub fn wish(&self, now: &Attributes) -> Option<Attributes> {
         let nice = if now.nice == WIDE.nice { self.own.nice } else { now.nice };
         if *now == self.first_seen {

@@ -30,7 +30,7 @@ impl Thread {
         Thread { tid, original, first_seen: original, user_pinned: false, cpu: None }
     }
 
-    /// What it may have without its owner's having chosen anything.
+    /// The attributes that it may have although its owner has chosen none.
     pub fn known(&self, in_idle_group: bool) -> Known {
         Known { own: self.original, first_seen: self.first_seen, in_idle_group }
     }
@@ -330,8 +330,8 @@ impl Members {
         !self.keeps_attributes && self.threads.iter().any(is_own)
     }
 
-    /// What the owners of the threads want, where that is not what the job's first thread had of
-    /// all of them.
+    /// The attributes that owners want of the threads, where some differ from those that the job's
+    /// first thread had.
     pub fn own_attributes(&self) -> impl Iterator<Item = (u32, Attributes)> {
         let has_own = self.has_own_attributes();
         let all = self.threads.iter().filter(move |_| has_own);
@@ -455,8 +455,8 @@ impl Members {
         }
     }
 
-    /// What threads that a process has besides those that are known have by default: as its first
-    /// thread. Absent where nothing is done to the attributes of threads.
+    /// The attributes of threads that a process has besides those that are known: as its first one.
+    /// Absent where nothing is done to the attributes of threads.
     pub fn default_of(&self, pid: u32) -> Option<Attributes> {
         let first = self.find(pid).ok().map(|at| self.threads[at].original);
         let first = first.filter(|own| !own.policy.is_realtime());

@@ -90,32 +90,32 @@ const SCHEDULING_RUN: Section = Section::Terms(
     &[
         (
             "What stays",
-            "The nice value and the policy that CMD or its owner sets, for a program or a thread, by \
-             nice(1), renice(1), chrt(1) or the calls, at any moment: a thread has them back as soon \
-             as its job is released. A thread that is made real-time (SCHED_FIFO, SCHED_RR, \
+            "The nice value and the policy that CMD or its owner sets, for a program or a thread, \
+             by nice(1), renice(1), chrt(1) or the calls, at any moment: a thread has them back as \
+             soon as its job is released. A thread that is made real-time (SCHED_FIFO, SCHED_RR, \
              SCHED_DEADLINE) is left alone from then on.",
         ),
         (
             "CPUs",
             "A gang has its slots on the CPUs that its threads may use, as set by taskset(1), \
-             numactl(8), mpirun --bind-to or a cpuset, before or while it runs. Gangs within the same \
-             CPUs take turns. A thread that is bound to CPUs of its own stays there. Where the CPUs do \
-             not do for the gang, it has no slots, and gang why says so.",
+             numactl(8), mpirun --bind-to or a cpuset, before or while it runs. Gangs within the \
+             same CPUs take turns. A thread that is bound to CPUs of its own stays there. Where the \
+             CPUs do not do for the gang, it has no slots, and gang why says so.",
         ),
         (
             "What differs in a slot",
-            "There, a thread is SCHED_FIFO with SCHED_RESET_ON_FORK, or has the nice value -20 where \
-             the gang has more threads than CPUs. sched_setscheduler(2) and sched_setattr(2) fail \
-             with EPERM for who may not clear that flag (without CAP_SYS_NICE); without it, the \
+            "There, a thread is SCHED_FIFO with SCHED_RESET_ON_FORK, or has the nice value -20 \
+             where the gang has more threads than CPUs. sched_setscheduler(2) and sched_setattr(2) \
+             fail with EPERM for who may not clear that flag (without CAP_SYS_NICE); without it, the \
              children of such a thread would be real-time ones. No other call fails.",
         ),
         (
             "What nobody can tell",
             "The policy SCHED_BATCH or SCHED_IDLE, whichever gangd gives to threads out of their \
              slots, and the nice value -20, where they are set while gangd gives others; and CPUs \
-             that are exactly those of the slot. A policy that is set less than a slice before the daemon is killed may be lost. The kernel sets \
-             the timer slack of a thread that was real-time back to its default (prctl(2), \
-             PR_SET_TIMERSLACK).",
+             that are exactly those of the slot. A policy that is set shortly before the daemon is \
+             killed may be lost. The kernel sets the timer slack of a thread that was real-time \
+             back to its default (prctl(2), PR_SET_TIMERSLACK).",
         ),
     ],
 );

@@ -120,7 +120,7 @@ impl Daemon {
         self.remember(job, before)
     }
 
-    /// What the owners of the threads of a process want.
+    /// The attributes that owners want of the threads of a process.
     fn own(&self, (normal, _): &First, pid: u32) -> BTreeMap<u32, Attributes> {
         let tids = process::threads(&self.roots.proc, pid).unwrap_or_default();
         let own = |tid| Some((tid, before_gangd(thread::attributes(tid).ok()?, *normal, false)));

@@ -16,7 +16,7 @@ use std::{collections::BTreeSet, path::Path};
 
 use gang_linux::{clock, process};
 use gang_schedule::CpuSet;
-use gang_timetable::{Attributes, SchedPolicy, THREADS_MAX, is_raised, record::Single, released};
+use gang_timetable::{Attributes, THREADS_MAX, is_raised, record::Single, released_inheritor};
 
 use crate::{pins::Pins, thread};
 
@@ -131,9 +131,9 @@ pub fn release_inheritor(tid: u32, of: &Single, everywhere: &CpuSet, pins: Optio
     let own = pins.and_then(|pins| pins.own(of.tid));
     let (normal, mut changed) = (own.unwrap_or_else(|| of.normal.into()), false);
     // One that was started in a slot is an ordinary thread by then (SCHED_RESET_ON_FORK), or has
-    // the weight of a wide gang. SCHED_BATCH it has chosen itself.
-    let now = thread::attributes(tid).ok().filter(|now| now.policy != SchedPolicy::Batch);
-    if let Some(had) = now.and_then(|now| released(&now, &normal)) {
+    // the weight of a wide gang.
+    let now = thread::attributes(tid).ok();
+    if let Some(had) = now.and_then(|now| released_inheritor(&now, &normal)) {
         changed |= thread::set_attributes(tid, &had).is_ok();
     }
     let is_given =

@@ -206,6 +206,15 @@ pub fn released(now: &Attributes, normal: &Attributes) -> Option<Attributes> {
     }
 }
 
+/// The same of a thread that is no member, and that a member has started: SCHED_BATCH it has chosen
+/// itself.
+pub fn released_inheritor(now: &Attributes, normal: &Attributes) -> Option<Attributes> {
+    match now.policy {
+        SchedPolicy::Batch => released(now, &Attributes { policy: now.policy, ..*normal }),
+        _ => released(now, normal),
+    }
+}
+
 /// The attributes that a thread had before gangd, from those with which it is first seen. A thread
 /// that one of the job has started carries what gangd gave its parent; the job's own default is
 /// what it would have had.

@@ -21,7 +21,9 @@ mod timetable;
 mod word;
 
 pub use action::{Action, Control, Group, Signal, Weight};
-pub use attributes::{Attributes, Known, SchedPolicy, before_gangd, is_raised, lowered, released};
+pub use attributes::{
+    Attributes, Known, SchedPolicy, before_gangd, is_raised, lowered, released, released_inheritor,
+};
 pub use backend::{Backend, pause};
 pub use compose::{Composition, Gang, Pin, Stretch, compose};
 pub use members::{Controls, Members, Seen, THREADS_MAX, Thread};

@@ -7,8 +7,14 @@ use crate::{Action, Attributes, Known, before_gangd};
 /// A job with more threads than this gets no slots until it has fewer.
 pub const THREADS_MAX: usize = Spec::MAX_THREADS;
 
-/// Reads after a choice of CPUs at which a timetable from before it may be in force.
-const READS_UNSURE: u8 = 3;
+/// A choice of CPUs that a timetable from before it may overrule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Choice {
+    /// No timetable is made with it.
+    New,
+    /// The last one is.
+    Planned,
+}
 
 /// One thread of a job.
 #[derive(Clone, Copy, Debug)]
@@ -95,9 +101,9 @@ pub struct Members {
     own_cpus: BTreeMap<u32, CpuSet>,
     /// `everywhere` was every CPU online as it was first looked at: more of them may come.
     may_use_all: Option<bool>,
-    /// Threads that chose their CPUs lately, with for how many reads timetables from before may have
-    /// overruled them.
-    chosen: BTreeMap<u32, u8>,
+    /// Threads that chose their CPUs lately: a timetable from before may overrule them yet.
+    chosen: BTreeMap<u32, Choice>,
+    /// Threads that were overruled.
     overruled: BTreeSet<u32>,
     /// CPUs to which the job is restricted by the last timetable, and by those before it that a
     /// switcher may still follow.
@@ -318,7 +324,9 @@ impl Members {
 
     /// The actions that let threads run anywhere which are left alone.
     pub fn unpin_left_alone(&self, tids: &[u32]) -> Vec<Action> {
-        let is_left = |thread: &&Thread| thread.is_exempt() && tids.contains(&thread.tid);
+        let is_left = |thread: &&Thread| {
+            thread.is_exempt() && !thread.user_pinned && tids.contains(&thread.tid)
+        };
         let threads = self.threads.iter().filter(is_left);
         let unpin = |thread: &Thread| (thread.tid, self.everywhere.clone());
         threads.map(unpin).map(|(tid, cpus)| Action::Affinity { tid, cpus }).collect()
@@ -347,20 +355,20 @@ impl Members {
         let is = |set: &CpuSet| *set == cpus || (is_free && set.is_disjoint(online));
         let is_jobs = (is_free && self.may_use_all(online)) || is(&self.everywhere);
         let is_last = self.pinned.as_ref().is_some_and(is);
-        let is_of_slot = is_last
-            || self.recent_pins.iter().flatten().any(is)
-            || (self.pins_are_unknown && were_given);
+        // One that is left alone waits to be let go from CPUs that may be those of any slot.
+        let may_be_of_any = self.pins_are_unknown || self.threads[at].is_exempt();
+        let is_of_slot =
+            is_last || self.recent_pins.iter().flatten().any(is) || (may_be_of_any && were_given);
         let Some(own) = self.own_cpus.get(&tid) else {
             if !is_jobs && !is_of_slot {
                 self.threads[at].user_pinned = true;
                 self.own_cpus.insert(tid, cpus);
-                self.chosen.insert(tid, READS_UNSURE);
+                self.chosen.insert(tid, Choice::New);
             }
             // It may use all of its job's CPUs again, and is to go to those of the slot.
             self.pins_are_unknown |= self.pinned.is_some() && !is_of_slot && is_jobs;
             return;
         };
-        let left = self.chosen.get(&tid).copied().unwrap_or(0);
         if is_jobs && *own != cpus {
             self.pins_are_unknown = true;
             self.threads[at].user_pinned = false;
@@ -368,15 +376,12 @@ impl Members {
             self.chosen.remove(&tid);
             return;
         }
-        if *own != cpus && is_of_slot && left > 0 {
+        if *own != cpus && is_of_slot && self.chosen.contains_key(&tid) {
             // By a timetable from before the choice was seen.
             self.overruled.insert(tid);
         } else if *own != cpus {
             self.own_cpus.insert(tid, cpus);
-        } else if left == 0 {
-            self.chosen.remove(&tid);
         }
-        self.chosen.entry(tid).and_modify(|left| *left = left.saturating_sub(1));
     }
 
     /// Whether these are CPUs that a thread has from its job, from its slot or by its own choice, as
@@ -422,6 +427,8 @@ impl Members {
     /// All switchers follow the last timetable: its threads have no CPUs of one before it any more.
     pub fn end_pins(&mut self) {
         self.recent_pins[1].clear();
+        self.chosen.retain(|_, choice| *choice == Choice::New);
+        self.chosen.values_mut().for_each(|choice| *choice = Choice::Planned);
     }
 
     fn may_use_all(&mut self, online: &CpuSet) -> bool {
@@ -481,6 +488,9 @@ impl Members {
             if may_be_restricted && !thread.user_pinned {
                 out.push(Action::Affinity { tid, cpus: self.everywhere.clone() });
             }
+            // A timetable from before may overrule it, and nobody looks any more.
+            let own = self.own_cpus.get(&tid).filter(|_| self.chosen.contains_key(&tid));
+            out.extend(own.map(|cpus| Action::Affinity { tid, cpus: cpus.clone() }));
         }
         leavers.iter().map(|thread| thread.tid).collect()
     }
@@ -567,7 +577,10 @@ mod tests {
         job.see_cpus(3, cpus(&[0, 1]), true, &online);
         let own = Action::Affinity { tid: 3, cpus: cpus(&[2]) };
         assert_eq!((job.take_overruled(), job.allowed(&online)), (vec![own], bound));
-        (0..4).for_each(|_| job.see_cpus(3, cpus(&[2]), true, &online));
+        job.see_cpus(3, cpus(&[2]), true, &online);
+        job.end_pins();
+        assert_eq!(job.user_pinned().count(), 0, "the timetable in force is from before it");
+        job.end_pins();
         assert_eq!(job.user_pinned().collect::<Vec<_>>(), [3]);
         // Now nobody but its owner sets it.
         job.see_cpus(3, cpus(&[0, 1]), true, &online);

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use gang_conductor::Home;
 use gang_schedule::{CpuSet, JobId};
 use gang_timetable::{
-    Action, Attributes, Backend, Members, SchedPolicy, Seen, Signal, THREADS_MAX, is_raised,
+    Action, Attributes, Backend, Members, Seen, Signal, THREADS_MAX, is_raised,
     model::Model,
     record::{Placement, Record, Single},
-    released,
+    released, released_inheritor,
 };
 
 pub struct Thread {
@@ -26,6 +26,8 @@ pub struct Thread {
     pub normal: Vec<Attributes>,
     /// The same of CPUs: those of a slot may be those that its parent chose.
     pub normal_cpus: Vec<CpuSet>,
+    /// What it may have had as it was started.
+    pub at_start: Vec<Attributes>,
     /// What it had before its owner chose what no daemon has read yet: a release cannot tell a
     /// policy that was chosen in a slot from what gangd gave.
     pub unread: Vec<Attributes>,
@@ -74,6 +76,7 @@ impl Thread {
             lost_nice,
             normal,
             normal_cpus,
+            at_start: Vec::new(),
             unread: Vec::new(),
             is_unread: false,
             was_reset: false,
@@ -165,6 +168,7 @@ impl Machine {
                 lost_nice: false,
                 normal: Vec::new(),
                 normal_cpus: Vec::new(),
+                at_start: Vec::new(),
                 unread: Vec::new(),
                 is_unread: false,
                 was_reset: false,
@@ -196,7 +200,8 @@ impl Machine {
         self.model.affinity.insert(tid, cpus.unwrap_or_else(|| thread.own_cpus.clone()));
         let lost_nice = thread.lost_nice || reset;
         let normal = parent.and_then(|tid| Some(self.record_of(tid)?.normal.into()));
-        let normal = thread.normal.iter().copied().chain(normal).collect();
+        let normal: Vec<Attributes> = thread.normal.iter().copied().chain(normal).collect();
+        let at_start = normal.iter().copied().chain([thread.own]).collect();
         // One that is younger than a single member loses CPUs that are those of a slot.
         let beside = self.records.values().find(|record| match &record.placement {
             Placement::Threads { threads } => {
@@ -212,7 +217,15 @@ impl Machine {
         let started = self.ticks;
         self.threads.insert(
             tid,
-            Thread { lost_nice, was_reset: reset, normal, normal_cpus, started, ..thread },
+            Thread {
+                lost_nice,
+                was_reset: reset,
+                normal,
+                at_start,
+                normal_cpus,
+                started,
+                ..thread
+            },
         );
     }
 
@@ -406,8 +419,9 @@ impl Machine {
                 true => Attributes::other(it.nice),
                 false => it,
             });
+            let nice_values: Vec<i32> = thread.normal.iter().map(|had| had.nice).collect();
             let may_have = ordinary.flat_map(|it| {
-                let nice = [own.nice].into_iter();
+                let nice = nice_values.iter().copied().chain([own.nice]);
                 let nice =
                     nice.chain(lost_nice.then_some([it.nice, now.nice]).into_iter().flatten());
                 nice.map(move |nice| Attributes { nice, ..it })
@@ -443,7 +457,9 @@ impl Machine {
             let all = thread.unread.iter_mut().chain(&mut thread.normal);
             all.for_each(|it| it.nice = now.nice);
             if thread.lost_nice {
-                before_that.into_iter().chain([had]).for_each(|had| thread.may_have(had));
+                let at_start = thread.at_start.clone();
+                let before_that = before_that.into_iter().chain([had]).chain(at_start);
+                before_that.for_each(|had| thread.may_have(had));
             }
             // In its slot, one of a wide gang is SCHED_OTHER: nobody can tell that its owner did
             // not choose that, too.
@@ -506,11 +522,12 @@ impl Machine {
             let everywhere = members.everywhere.clone();
             let Some(thread) = self.threads.get_mut(&tid) else { continue };
             if thread.choice == Choice::Unseen {
-                let is_known = members.own_cpus(tid) == Some(&cpus);
-                thread.choice = if is_known { Choice::Known } else { Choice::Alike };
                 // On file from the next read on; until then a release may take it for a slot's.
                 thread.normal_cpus.push(everywhere);
             }
+            // Where it was every CPU online, it shows once there are others.
+            let is_known = thread.choice == Choice::Known || members.own_cpus(tid) == Some(&cpus);
+            thread.choice = if is_known { Choice::Known } else { Choice::Alike };
         }
     }
 
@@ -522,6 +539,16 @@ impl Machine {
         // What its daemon knew of is given back where that daemon does not look any more.
         thread.normal_cpus.push(before);
         self.model.affinity.insert(tid, cpus);
+    }
+
+    /// The CPUs that the threads of a process have are taken for their own when it comes, whatever
+    /// the daemon of a job before knew of them.
+    pub fn know_choices(&mut self, pid: u32) {
+        for (tid, thread) in self.threads.iter_mut().filter(|(_, of)| of.pid == pid) {
+            if self.model.affinity.get(tid) == Some(&thread.own_cpus) {
+                thread.choice = Choice::Known;
+            }
+        }
     }
 
     /// On file: threads that chose their CPUs are going to come.
@@ -659,15 +686,22 @@ impl Machine {
             Action::Control { .. } | Action::Signal { .. } | Action::Page { .. } => {}
         }
         if let Action::Attributes { tid, attributes, known } = action {
-            // A switcher that was late gives back what was its own before that was changed.
-            if self.wanted_on_file(*tid) != Some(known.own) {
-                let is_back = *attributes == known.own;
+            // A switcher that was late gives back what was its own before that was changed, or lowers
+            // it by that.
+            let wanted = self.wanted_on_file(*tid);
+            if wanted != Some(known.own) {
+                let is_raised = attributes.policy.is_realtime() || attributes.nice == -20;
                 let was_wide = self.model.attributes[tid] == Attributes::other(-20);
                 let thread = self.threads.get_mut(tid).into_iter();
                 thread.for_each(|it| {
                     let own = it.own;
-                    is_back.then(|| it.may_have(Attributes { nice: own.nice, ..known.own }));
-                    was_wide.then(|| it.may_have(Attributes { nice: known.own.nice, ..own }));
+                    (!is_raised).then(|| it.may_have(Attributes { nice: own.nice, ..*attributes }));
+                    // What was chosen after the last read is covered up by that.
+                    wanted.into_iter().for_each(|had| it.may_have(had));
+                    let all = it.normal.iter().copied().chain([own]);
+                    let all = all.map(|it| Attributes { nice: known.own.nice, ..it });
+                    let all: Vec<Attributes> = all.filter(|_| was_wide).collect();
+                    all.into_iter().for_each(|had| it.may_have(had));
                 });
             }
             let is_left = known.switch(&self.model.attributes[tid], attributes).is_none();
@@ -704,11 +738,15 @@ impl Machine {
                 true => Attributes::other(it.nice),
                 false => it,
             });
+            let now = self.model.attributes.get(&tid).map(|now| now.nice);
             if let (None, Some(of)) = (own(tid), ordinary) {
                 let thread = self.threads.get_mut(&tid);
                 thread.into_iter().for_each(|it| {
                     it.may_have(of);
                     it.may_have(Attributes { nice: it.own.nice, ..of });
+                    let all = it.normal.iter().map(|had| had.nice);
+                    let all: Vec<i32> = all.chain(now.filter(|_| it.lost_nice)).collect();
+                    all.into_iter().for_each(|nice| it.may_have(Attributes { nice, ..of }));
                 });
             }
             let normal = starter.unwrap_or(normal);
@@ -771,8 +809,7 @@ impl Machine {
             let tids = self.threads.iter().filter(is_younger).map(|(&tid, _)| tid);
             for tid in tids.collect::<Vec<u32>>() {
                 let now = self.model.attributes[&tid];
-                let is_own = now.policy == SchedPolicy::Batch;
-                if let Some(had) = released(&now, &normal).filter(|_| !is_own) {
+                if let Some(had) = released_inheritor(&now, &normal) {
                     self.model.attributes.insert(tid, had);
                 }
                 let cpus = self.model.affinity[&tid].clone();

@@ -33,8 +33,8 @@ kinds! {
     Stall "stall" 8,
     Hang "hang" 2,
     StepClock "step-clock" 2,
-    TakeCpu "take-cpu" 2,
-    BringCpu "bring-cpu" 3,
+    TakeCpu "take-cpu" 4,
+    BringCpu "bring-cpu" 5,
     Load "load" 4,
     // Programs.
     Spawn "spawn" 12,

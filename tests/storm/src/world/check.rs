@@ -4,7 +4,7 @@ use gang_conductor::Eligibility;
 use gang_schedule::{CpuSet, Plan, Schedule, clock as slices};
 use gang_timetable::Standing;
 
-use super::World;
+use super::{World, time::STEP_SHOWS_NS};
 
 /// Plans that stood as the CPUs of a gang's threads changed are over then.
 const SETTLED_NS: u64 = 700_000_000;
@@ -72,6 +72,13 @@ impl World {
         let is_over = daemon.lanes.iter().all(|lane| lane.last.deadline_ns <= now_ns);
         let is_covered = daemon.lanes.iter().all(|lane| now_ns < lane.last.until_ns);
         let is_steady = self.now.monotonic_ns > self.stepped_until_ns;
+        let begins_ns = daemon.lanes.iter().map(|lane| lane.last.from_ns).max().unwrap_or(0);
+        let has_members = core.jobs.values().any(|job| job.home.is_some());
+        let is_asleep = daemon.wakes_ns > now_ns;
+        if is_steady && is_asleep && has_members && begins_ns > now_ns + STEP_SHOWS_NS {
+            let in_ns = begins_ns - now_ns;
+            machine.violations.push(format!("plans are for now: they begin in {in_ns} ns"));
+        }
         let is_told = is_steady && daemon.orders.is_empty() && !core.schedule.is_changed();
         let missed = daemon.followed().missed;
         if !is_followed || !is_told || !core.has_seen(missed) || !(is_covered || is_over) {

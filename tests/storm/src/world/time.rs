@@ -9,7 +9,7 @@ use gang_timetable::Action;
 use super::{Died, Lane, MS, World};
 
 /// For how long a step of the clock may show: plans reach that far, and switchers sleep as long.
-const STEP_SHOWS_NS: u64 = 600 * MS;
+pub(super) const STEP_SHOWS_NS: u64 = 600 * MS;
 
 impl World {
     /// The conductor does not run for some time.

@@ -323,17 +323,10 @@ impl Conductor {
     /// what those had before of which it is not what the job's first thread had.
     pub fn members_came(&mut self, id: JobId, before: &[Seen]) -> Result<(), Refused> {
         let job = self.job_mut(id)?;
-        let mut own_cpus = Vec::new();
         if let Some(home) = &mut job.home {
-            for seen in before {
-                home.members.remember(seen);
-                // The thread may have been in a slot by now.
-                if seen.cpus != home.members.everywhere && home.members.pinned.is_some() {
-                    own_cpus.push(Action::Affinity { tid: seen.tid, cpus: seen.cpus.clone() });
-                }
-            }
+            before.iter().for_each(|seen| home.members.remember(seen));
         }
-        self.order(own_cpus);
+        self.saw_cpus_of(id);
         self.has_new_members.insert(id);
         self.schedule.renew();
         Ok(())

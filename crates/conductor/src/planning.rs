@@ -585,7 +585,7 @@ impl Conductor {
         self.gaps.leave_out(!uncontended.is_empty());
         let mut is_changed = false;
         for job in self.jobs.values_mut() {
-            // The kernel would end programs for their time as real-time ones.
+            // The kernel would end programs for their time as real-time ones, or not bind them.
             let is_limited = self.backend == Backend::Rt
                 && job.home.as_ref().is_some_and(|home| home.members.is_rt_limited());
             let in_slot = match job.width.wide {

@@ -393,7 +393,7 @@ pub fn sweep(roots: &Roots, store: &Store) -> usize {
 /// them.
 pub fn dissolve_common(records: &[Record]) {
     for record in records {
-        let Placement::Cgroup { group, cpu_group, cpu_group_is_shared, adopted, .. } =
+        let Placement::Cgroup { group, origin, cpu_group, cpu_group_is_shared, adopted, .. } =
             &record.placement
         else {
             continue;
@@ -402,13 +402,17 @@ pub fn dissolve_common(records: &[Record]) {
         if let (Some(root), true) = (root, cpu_group_is_shared) {
             shared_group::remove(root);
         }
-        if let (Some(parent), false) = (group.parent(), adopted) {
+        // That of a group below where its processes came from is not the daemon's.
+        let parent = group.parent().filter(|parent| !adopted && parent != origin);
+        if let Some(parent) = parent {
             let _ = Group::at(parent).remove();
         }
     }
 }
 
-/// Moves a process to the group it came from, or to the nearest one above that is left.
+/// Moves a process to the group it came from, or to the nearest one above where that is gone. A
+/// group that takes no process leaves it where it is: one above might limit it less.
 fn move_to_origin(pid: u32, origin: &Path) {
-    let _ = origin.ancestors().map(Group::at).any(|group| group.exists() && group.add(pid).is_ok());
+    let nearest = origin.ancestors().map(Group::at).find(Group::exists);
+    let _ = nearest.map(|group| group.add(pid));
 }

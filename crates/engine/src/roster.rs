@@ -159,6 +159,7 @@ impl Roster {
             idle: self.control_files.idle.is_some(),
             weight: self.control_files.weight.is_some(),
             in_idle_group: self.in_idle_group,
+            kept_from_realtime: false,
         };
         let mut members = Members::new(has, default, everywhere);
         self.note_processes(&mut members);

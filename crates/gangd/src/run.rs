@@ -83,7 +83,7 @@ pub fn run(
     if let Some(obstacle) = means.obstacle(backend) {
         bail!("backend {}: {obstacle}", backend.name());
     }
-    let cgroups = Cgroups::open(roots.clone(), &means, backend, &name);
+    let cgroups = Cgroups::open(roots.clone(), &means, backend, &name, settings.leave);
     store.create().map_err(|e| anyhow::anyhow!("{e}: {}", e.source))?;
     if let Err(error) = descriptors::have_all() {
         tracing::info!(%error, source = %error.source, "there is room for fewer jobs");

@@ -15,6 +15,7 @@ pub mod child;
 pub mod clock;
 pub mod descriptors;
 pub mod inherited;
+pub mod limits;
 pub mod memory;
 pub mod process;
 pub mod sched;

@@ -140,6 +140,8 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
             edge.notify_before.extend(parts.pages());
         }
         let in_row = row.keys().filter_map(|job| stretch.gangs.get(job));
+        // Those that stay in groups of their own have no part in it.
+        let in_row = in_row.filter(|gang| gang.members.controls.in_idle_group);
         let weight =
             in_row.map(|gang| CommonWeight::of(gang.in_slot)).max().unwrap_or(CommonWeight::None);
         if common != Some(weight) {

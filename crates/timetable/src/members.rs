@@ -72,6 +72,9 @@ pub struct Controls {
     pub weight: bool,
     /// Its group, or one above, is idle as a whole.
     pub in_idle_group: bool,
+    /// Its threads are never real-time ones: the kernel refuses, or a quota of its group would not
+    /// bind them.
+    pub kept_from_realtime: bool,
 }
 
 /// The members of a job, as far as it matters for how they stand.
@@ -103,6 +106,9 @@ pub struct Members {
     may_use_all: Option<bool>,
     /// Threads that chose their CPUs lately: a timetable from before may overrule them yet.
     chosen: BTreeMap<u32, Choice>,
+    /// Threads to which the CPUs that they chose are given back, by a timetable that is not in force
+    /// yet.
+    given_back: BTreeMap<u32, Choice>,
     /// Threads that were overruled.
     overruled: BTreeSet<u32>,
     /// CPUs to which the job is restricted by the last timetable, and by those before it that a
@@ -135,6 +141,7 @@ impl Members {
             own_cpus: BTreeMap::new(),
             may_use_all: None,
             chosen: BTreeMap::new(),
+            given_back: BTreeMap::new(),
             overruled: BTreeSet::new(),
             recent_pins: [Vec::new(), Vec::new()],
             had_threads: false,
@@ -160,7 +167,8 @@ impl Members {
 
     /// Whether some thread may not be made a real-time one.
     pub fn is_rt_limited(&self) -> bool {
-        self.threads.iter().any(|thread| self.rt_limited.contains(&thread.tid))
+        self.controls.kept_from_realtime
+            || self.threads.iter().any(|thread| self.rt_limited.contains(&thread.tid))
     }
 
     /// Notes whether the kernel would end a thread for its time as a real-time thread.
@@ -216,6 +224,7 @@ impl Members {
         let (is_own, in_idle_group) = (self.keeps_attributes, self.controls.in_idle_group);
         self.rt_limited.retain(|tid| tids.binary_search(tid).is_ok());
         self.own_cpus.retain(|tid, _| tids.binary_search(tid).is_ok());
+        self.given_back.retain(|tid, _| tids.binary_search(tid).is_ok());
         self.chosen.retain(|tid, _| tids.binary_search(tid).is_ok());
         self.overruled.retain(|tid| tids.binary_search(tid).is_ok());
         let before = std::mem::take(&mut self.threads);
@@ -280,6 +289,8 @@ impl Members {
         let user_pinned = seen.cpus != self.everywhere && !seen.were_given;
         if user_pinned {
             self.own_cpus.insert(seen.tid, seen.cpus.clone());
+            // It may have been in a slot by now.
+            self.overruled.extend(self.pinned.is_some().then_some(seen.tid));
         }
         match self.find(seen.tid) {
             // It was read meanwhile, and what it had is on file.
@@ -381,6 +392,8 @@ impl Members {
             self.overruled.insert(tid);
         } else if *own != cpus {
             self.own_cpus.insert(tid, cpus);
+            // The one before is given back at any moment.
+            self.overruled.extend(self.given_back.contains_key(&tid).then_some(tid));
         }
     }
 
@@ -410,7 +423,9 @@ impl Members {
     /// The actions that give threads back the CPUs that they chose, of those that had others from a
     /// timetable since.
     pub fn take_overruled(&mut self) -> Vec<Action> {
-        let overruled = std::mem::take(&mut self.overruled).into_iter();
+        let overruled = std::mem::take(&mut self.overruled);
+        self.given_back.extend(overruled.iter().map(|&tid| (tid, Choice::New)));
+        let overruled = overruled.into_iter();
         let own = overruled.filter_map(|tid| Some((tid, self.own_cpus.get(&tid)?.clone())));
         own.map(|(tid, cpus)| Action::Affinity { tid, cpus }).collect()
     }
@@ -427,8 +442,10 @@ impl Members {
     /// All switchers follow the last timetable: its threads have no CPUs of one before it any more.
     pub fn end_pins(&mut self) {
         self.recent_pins[1].clear();
-        self.chosen.retain(|_, choice| *choice == Choice::New);
-        self.chosen.values_mut().for_each(|choice| *choice = Choice::Planned);
+        for choices in [&mut self.chosen, &mut self.given_back] {
+            choices.retain(|_, choice| *choice == Choice::New);
+            choices.values_mut().for_each(|choice| *choice = Choice::Planned);
+        }
     }
 
     fn may_use_all(&mut self, online: &CpuSet) -> bool {

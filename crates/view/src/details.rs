@@ -94,6 +94,7 @@ fn write(
     for (title, text) in [
         ("decided", decided.as_deref()),
         ("signals", signals),
+        ("kept in its groups", job.kept_by.as_deref()),
         ("not measured", job.not_measured.as_deref()),
     ] {
         text.map_or(Ok(()), |text| line(title, text))?;

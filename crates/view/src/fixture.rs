@@ -20,6 +20,7 @@ pub fn job(id: i64, name: &str) -> v1::Job {
         threads: 2,
         single_threads: None,
         unplaceable: None,
+        kept_by: None,
         uncontended: false,
         cpu_list: vec![0, 1],
         share_wanted: 0.5,

@@ -65,6 +65,7 @@ pub enum Kind {
     Asleep,
     Crowded,
     TooFewCpus,
+    KeptInItsGroups,
     NotGangScheduled,
     Decided,
     TooWide,
@@ -133,6 +134,7 @@ pub fn judge(evidence: Evidence<'_>) -> Verdict {
     };
     found.extend(findings::memory(evidence));
     found.extend(findings::decided(job));
+    found.extend(findings::kept(job));
     found.extend(findings::not_measured(job));
     found.sort_by_key(|finding| finding.grade);
     Verdict { job: job.id, name: job.name.clone(), figures, findings: found }

@@ -53,6 +53,8 @@ pub enum Choice {
     Unseen,
     /// The daemon cannot distinguish it from its own.
     Alike,
+    /// It is lost by that, and the daemon has not looked since.
+    Lost,
 }
 
 impl Thread {
@@ -526,7 +528,8 @@ impl Machine {
                 thread.normal_cpus.push(everywhere);
             }
             // Where it was every CPU online, it shows once there are others.
-            let is_known = thread.choice == Choice::Known || members.own_cpus(tid) == Some(&cpus);
+            let is_known = matches!(thread.choice, Choice::Known | Choice::Lost)
+                || members.own_cpus(tid) == Some(&cpus);
             thread.choice = if is_known { Choice::Known } else { Choice::Alike };
         }
     }
@@ -646,8 +649,8 @@ impl Machine {
             Action::Affinity { tid, cpus } => {
                 let Some(thread) = self.threads.get_mut(tid) else { return };
                 if thread.choice != Choice::Known {
-                    // It is lost, as if nobody had chosen.
-                    thread.choice = Choice::Known;
+                    // As if nobody had chosen.
+                    thread.choice = Choice::Lost;
                     thread.own_cpus = thread.normal_cpus.last().cloned().unwrap_or_default();
                 }
                 if thread.own_cpus != *cpus && !thread.normal_cpus.contains(cpus) {

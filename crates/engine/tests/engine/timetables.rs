@@ -174,6 +174,7 @@ impl Stage {
                     idle: true,
                     weight: true,
                     in_idle_group: number % 2 == 1,
+                    ..Controls::default()
                 },
             };
             let everywhere = (0..64).collect();

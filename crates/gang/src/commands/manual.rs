@@ -103,6 +103,17 @@ const SCHEDULING_RUN: Section = Section::Terms(
              CPUs do not do for the gang, it has no slots, and gang why says so.",
         ),
         (
+            "Cgroups",
+            "The cgroup of a job lies below the one in which its first process was, so that whoever \
+             limits, freezes or kills that one reaches the job. Where gangs give way to the rest of \
+             the machine by their place in the unified hierarchy, a job leaves its caller's group and \
+             keeps its limits of memory and processes, unless something else limits the group: a \
+             quota, a cpuset, a device filter, a firewall. Then the job stays there, and gives way \
+             to others of that group alone. Under a quota of CPU time, of either version, it stays \
+             and is not real-time in its slots, which the quota would not bind. gang show tells what \
+             keeps a job; gangd.toml(5), [cgroups] leave.",
+        ),
+        (
             "What differs in a slot",
             "There, a thread is SCHED_FIFO with SCHED_RESET_ON_FORK, or has the nice value -20 \
              where the gang has more threads than CPUs. sched_setscheduler(2) and sched_setattr(2) \

@@ -23,7 +23,12 @@ use gang_timetable::{
     record::{JoinedProcess, Placement},
 };
 
-use super::{cpu::CpuGroups, memory::MemoryControl};
+use super::{
+    cpu::CpuGroups,
+    location::{Leave, groups_named},
+    memory::MemoryControl,
+};
+
 /// Where the processes of a job are, for threads that do not own the state.
 #[derive(Clone, Debug)]
 pub struct Address {
@@ -44,6 +49,10 @@ pub struct Cgroups {
     pub(super) memory: MemoryControl,
     /// The backend changes no attributes of threads.
     pub(super) keeps_attributes: bool,
+    /// Whether jobs leave the groups of their first processes.
+    pub(super) leave: Leave,
+    /// Groups of jobs can have a limit on processes, of version 2.
+    pub(super) can_limit_processes: bool,
 }
 
 /// Handles on processes of a job that are open at a time. Each is a descriptor, and a job may have
@@ -71,6 +80,10 @@ fn handles_of(
     Ok(handles)
 }
 
+fn can_limit_processes(means: &Means) -> bool {
+    means.hierarchies.v2_controllers.iter().any(|controller| controller == "pids")
+}
+
 /// Removes a group without processes; true where it has one, if only until the process has ended. A
 /// group in which a program left groups of its own stays: those are not the daemon's.
 fn remove_unused(group: &Group) -> bool {
@@ -93,7 +106,13 @@ fn guardian_group(root: &Path, name: &str) -> Group {
 
 impl Cgroups {
     /// Makes the groups above the jobs.
-    pub fn open(roots: Roots, means: &Means, backend: Backend, name: &str) -> Cgroups {
+    pub fn open(
+        roots: Roots,
+        means: &Means,
+        backend: Backend,
+        name: &str,
+        leave: Leave,
+    ) -> Cgroups {
         let mut cgroups = Cgroups {
             roots,
             root: means.groups.clone(),
@@ -101,6 +120,8 @@ impl Cgroups {
             cpu: CpuGroups::none(backend),
             memory: MemoryControl::of(means),
             keeps_attributes: backend != Backend::Rt,
+            leave,
+            can_limit_processes: can_limit_processes(means),
         };
         if let Some(parent) = cgroups.parent() {
             if let Err(error) = parent.create() {
@@ -113,13 +134,16 @@ impl Cgroups {
         for parent in cgroups.parent().iter().chain(&cgroups.plain_parent()) {
             remove_all_unused(parent);
         }
+        for group in cgroups.root.iter().flat_map(|root| groups_named(root, &cgroups.prefix())) {
+            remove_unused(&group);
+        }
         let above = cgroups.root.as_deref().map(Group::at).zip(cgroups.parent());
         cgroups.cpu = CpuGroups::open(&means.cpu, backend, above);
         cgroups
     }
 
     /// The group above those of jobs of policy `none`.
-    fn plain_parent(&self) -> Option<Group> {
+    pub(super) fn plain_parent(&self) -> Option<Group> {
         self.root.as_ref().map(|root| Group::at(root).child(format!("{}.none", self.name)))
     }
 
@@ -136,23 +160,19 @@ impl Cgroups {
     }
 
     /// The group above those of all other jobs.
-    fn parent(&self) -> Option<Group> {
+    pub(super) fn parent(&self) -> Option<Group> {
         self.root.as_ref().map(|root| Group::at(root).child(&self.name))
     }
 
     /// Makes the groups of a job for its first process, and returns where the job lives. A job that
     /// Linux alone schedules lives beside the others, in no group that is idle as a whole.
     pub fn make_for(&self, job: JobId, policy: Policy, first: &ProcessHandle) -> Result<Placement> {
-        let parent = match policy {
-            Policy::Gang => self.parent(),
-            Policy::None => self.plain_parent(),
-        };
-        let Some(parent) = parent else {
+        if self.root.is_none() {
             let started = process::stat(&self.roots.proc, first.pid)?.start_ticks;
             return Ok(Placement::Tree { processes: vec![(first.pid, started)] });
-        };
-        let group = parent.child(format!("job-{job}"));
-        group.create()?;
+        }
+        let (origin, _) = self.origins(first.pid)?;
+        let group = self.make_group(job, policy, &origin)?;
         self.in_group(job, policy, &group, first.pid, false)
     }
 
@@ -176,20 +196,21 @@ impl Cgroups {
         adopted: bool,
     ) -> Result<Placement> {
         let (origin, cpu_origin) = self.origins(first)?;
-        let cpu_group = self.cpu.of_job(&self.name, job, policy)?;
+        let cpu_group = self.cpu_group_for(job, policy, cpu_origin.as_deref())?;
+        let cpu_group_is_shared = self.cpu.is_idle_as_a_whole(group.path(), cpu_group.is_some());
         Ok(Placement::Cgroup {
             group: group.path().into(),
             origin,
             cpu_group: cpu_group.map(|group| group.path().into()),
             cpu_origin,
-            cpu_group_is_shared: self.cpu.is_shared(),
+            cpu_group_is_shared,
             adopted,
             memory: None,
         })
     }
 
     /// The groups a process is in, as paths of the mounted file systems.
-    fn origins(&self, pid: u32) -> Result<(PathBuf, Option<PathBuf>)> {
+    pub(super) fn origins(&self, pid: u32) -> Result<(PathBuf, Option<PathBuf>)> {
         let (v2, v1) = cgroup::of_process(&self.roots, pid, "cpu")?;
         let below = |root: &Path, group: &str| root.join(group.trim_start_matches('/'));
         let origin = self.root.as_ref().map_or_else(PathBuf::new, |root| below(root, &v2));
@@ -224,10 +245,15 @@ impl Cgroups {
     pub fn job_of(&self, pid: u32) -> Option<JobId> {
         let group = self.group_of(pid)?;
         let parents = self.parent().into_iter().chain(self.plain_parent());
-        let name = parents.into_iter().find_map(|parent| {
-            Some(group.strip_prefix(parent.path()).ok()?.to_str()?.to_owned())
-        })?;
-        name.strip_prefix("job-")?.parse().ok().map(JobId)
+        let with_others = parents.into_iter().find_map(|parent| {
+            let name = group.strip_prefix(parent.path()).ok()?.to_str()?;
+            name.strip_prefix("job-").map(str::to_owned)
+        });
+        let below = || {
+            let name = group.file_name()?.to_str()?;
+            name.strip_prefix(&self.prefix()).map(str::to_owned)
+        };
+        with_others.or_else(below)?.parse().ok().map(JobId)
     }
 
     /// The group of version 1 that a thread is in, where the group may have no real-time threads
@@ -321,19 +347,24 @@ impl Cgroups {
         placement: &Placement,
     ) -> Result<Placement> {
         let mut to = placement.clone();
-        let Placement::Cgroup { group, cpu_group, adopted, .. } = &mut to else { return Ok(to) };
-        *cpu_group = self.cpu.of_job(&self.name, job, policy)?.map(|group| group.path().into());
-        if self.cpu.is_above() && !*adopted {
-            let parent = match policy {
-                Policy::Gang => self.parent(),
-                Policy::None => self.plain_parent(),
-            };
-            if let Some(parent) = parent {
-                let own = parent.child(format!("job-{job}"));
-                own.create()?;
-                *group = own.path().into();
-            }
+        let Placement::Cgroup {
+            group,
+            origin,
+            cpu_group,
+            cpu_origin,
+            cpu_group_is_shared,
+            adopted,
+            ..
+        } = &mut to
+        else {
+            return Ok(to);
+        };
+        let own = self.cpu_group_for(job, policy, cpu_origin.as_deref())?;
+        *cpu_group = own.map(|group| group.path().into());
+        if self.cpu.depends_on_place() && !*adopted {
+            *group = self.make_group(job, policy, origin)?.path().into();
         }
+        *cpu_group_is_shared = self.cpu.is_idle_as_a_whole(group, cpu_group.is_some());
         Ok(to)
     }
 
@@ -412,7 +443,7 @@ impl Cgroups {
                     idle: own_cpu.map_or(Ok(None), |(group, _)| own((group, "cpu.idle")))?,
                     weight: own_cpu.map_or(Ok(None), own)?,
                 };
-                let in_idle_group = self.cpu.is_idle_as_a_whole(cpu_group.is_some());
+                let in_idle_group = self.cpu.is_idle_as_a_whole(group, cpu_group.is_some());
                 Roster::of_group(&Group::at(group), controls, in_idle_group)?
             }
             Placement::Tree { processes } => {
@@ -442,6 +473,7 @@ impl Cgroups {
         };
         let mut members = roster.members(normal, everywhere);
         members.keeps_attributes = self.keeps_attributes;
+        members.controls.kept_from_realtime = self.kept_from_realtime(placement).is_some();
         Ok((roster, members))
     }
 
@@ -450,6 +482,7 @@ impl Cgroups {
     /// the lock of the daemon's socket.
     pub fn clear_up(roots: &Roots, name: &str) -> bool {
         let Ok(hierarchies) = Hierarchies::detect(roots) else { return false };
+        let below = format!("{name}.job-");
         let mut used = false;
         let of_v2 = hierarchies.v2.iter().flat_map(|root| {
             [name.to_owned(), format!("{name}.none")].map(|name| Group::at(root).child(name))
@@ -458,6 +491,9 @@ impl Cgroups {
             // The groups of jobs that are not on file any more: a user who removes a runtime
             // directory does not wait for the guardian.
             used |= remove_all_unused(&group);
+            used |= remove_unused(&group);
+        }
+        for group in hierarchies.v2.iter().flat_map(|root| groups_named(root, &below)) {
             used |= remove_unused(&group);
         }
         // A guardian removes its own, unless it is killed.
@@ -507,7 +543,8 @@ mod tests {
         // The root is probed: would its controller take SCHED_FIFO from jobs? A directory that is
         // no hierarchy lets no process in, so the probe fails. The group above those of jobs needs
         // no controller.
-        let cgroups = Cgroups::open(Roots::default(), &means, Backend::Rt, "gangd");
+        let cgroups =
+            Cgroups::open(Roots::default(), &means, Backend::Rt, "gangd", Leave::default());
         let written = controls.map(|file| std::fs::read_to_string(file).unwrap());
         assert!(!cgroups.cpu.is_shared());
         assert!(written[0].starts_with("-cpu") && written[1] == "memory\n", "{written:?}");
@@ -528,6 +565,8 @@ mod tests {
                 cpu: CpuGroups::none(Backend::Signal),
                 memory: MemoryControl::of(&means),
                 keeps_attributes: true,
+                leave: Leave::default(),
+                can_limit_processes: can_limit_processes(&means),
             };
             cgroups.of_guardian(&means).map(|group| group.path().to_owned())
         };

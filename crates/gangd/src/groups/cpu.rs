@@ -68,9 +68,33 @@ impl CpuGroups {
         self.control == CpuControl::V2 && self.is_shared()
     }
 
-    /// Whether a job is in the shared group; `has_group` says whether it has one of version 1.
-    pub(super) fn is_idle_as_a_whole(&self, has_group: bool) -> bool {
-        self.is_shared() && (has_group || self.v1_root().is_none())
+    /// Whether the place of a job's group of version 2 decides how the job gives way.
+    pub(super) fn depends_on_place(&self) -> bool {
+        let is_weighed = self.backend == Backend::Weight && self.control == CpuControl::V2;
+        self.is_above() || is_weighed
+    }
+
+    /// Whether jobs can give way to the whole machine by groups of the controller.
+    pub(super) fn can_give_way(&self) -> bool {
+        self.is_shared() || (self.backend == Backend::Weight && self.control != CpuControl::None)
+    }
+
+    /// Whether a gang does, by its group of version 2 or by one of version 1.
+    pub(super) fn gives_way(&self, group: &Path, has_group: bool) -> bool {
+        match (self.backend, &self.control) {
+            (Backend::Weight, CpuControl::V1(_)) => has_group,
+            (Backend::Weight, _) => Group::at(group).has("cpu.weight"),
+            _ => self.is_idle_as_a_whole(group, has_group),
+        }
+    }
+
+    /// Whether a job is in the shared group: `group` is its group of version 2, `has_group` says
+    /// whether it has one of version 1.
+    pub(super) fn is_idle_as_a_whole(&self, group: &Path, has_group: bool) -> bool {
+        self.shared.as_ref().is_some_and(|shared| match self.v1_root() {
+            Some(_) => has_group,
+            None => group.starts_with(shared.path()),
+        })
     }
 
     /// The files that set the weight of the group of all jobs, where that group gives way.

@@ -7,16 +7,13 @@
 //! (Documentation/admin-guide/cgroup-v1/memory.rst). A program that `gang run` starts has used
 //! none.
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-};
+use std::{io, path::PathBuf};
 
 use gang_engine::probe::Means;
 use gang_linux::{
     Error, Result,
     cgroup::{self, Group},
-    memory,
+    limits, memory,
 };
 use gang_schedule::JobId;
 use gang_timetable::record::{Confinement, Placement};
@@ -48,14 +45,6 @@ impl MemoryControl {
     }
 }
 
-/// The least limit on a group of version 2 and those above it: of the session, and of the user.
-fn least_limit(root: &Path, group: &Path) -> Option<u64> {
-    let below_root = group.ancestors().take_while(|group| group.starts_with(root));
-    // The root has no limit, nor have groups without the controller.
-    let limits = below_root.filter_map(|group| Group::at(group).read("memory.max").ok());
-    limits.filter_map(|limit| limit.trim().parse().ok()).min()
-}
-
 /// Rounds in which processes are looked for that were started while others were moved.
 const ROUNDS_MAX: usize = 100;
 
@@ -73,7 +62,11 @@ impl Cgroups {
         let Placement::Cgroup { group, adopted, origin, .. } = placement else { return Ok(None) };
         match &self.memory {
             MemoryControl::V2(root) if !adopted => {
-                let inherited = least_limit(root, origin);
+                // Of one below where it comes from, all limits hold by themselves.
+                if group.starts_with(origin) && origin != root {
+                    return Ok(None);
+                }
+                let inherited = limits::least(root, origin, "memory.max");
                 let confinement = Confinement { group: group.clone(), origin: None, inherited };
                 Ok((mem_bytes > 0 || inherited.is_some()).then_some(confinement))
             }
@@ -166,22 +159,9 @@ mod tests {
 
     use gang_timetable::Backend;
 
-    use super::super::cpu::CpuGroups;
+    use super::super::{cpu::CpuGroups, location::Leave};
     use super::*;
 
-    #[test]
-    fn least_limit_above_a_process_counts() {
-        let root = tempfile::tempdir().unwrap();
-        let session = root.path().join("user.slice/session");
-        fs::create_dir_all(&session).unwrap();
-        assert_eq!(least_limit(root.path(), &session), None);
-        fs::write(session.join("memory.max"), "max\n").unwrap();
-        assert_eq!(least_limit(root.path(), &session), None);
-        fs::write(root.path().join("user.slice/memory.max"), "5000\n").unwrap();
-        assert_eq!(least_limit(root.path(), &session), Some(5000));
-        fs::write(session.join("memory.max"), "7000\n").unwrap();
-        assert_eq!(least_limit(root.path(), &session), Some(5000));
-    }
     #[test]
     fn job_of_version_2_keeps_limits_of_its_origin() {
         let directory = tempfile::tempdir().unwrap();
@@ -197,6 +177,8 @@ mod tests {
             cpu: CpuGroups::none(Backend::Freeze),
             memory: MemoryControl::V2(root.into()),
             keeps_attributes: false,
+            leave: Leave::default(),
+            can_limit_processes: false,
         };
         let placement = Placement::Cgroup {
             group: group.clone(),

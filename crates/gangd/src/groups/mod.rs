@@ -5,5 +5,6 @@
 
 pub mod cgroups;
 mod cpu;
+pub mod location;
 mod memory;
 pub mod watch;

@@ -86,6 +86,11 @@ impl Daemon {
         first: &First,
         process: &ProcessHandle,
     ) -> Result<(), Error> {
+        if let Some(limit) = self.cgroups.left_by(placement, process.pid)? {
+            let reason = format!("it would leave {limit}, and [cgroups] leave forbids that");
+            let operation = format!("add process {} to job {job}", process.pid);
+            return Err(Error::not_permitted(operation, reason));
+        }
         if let Some(joined) = self.cgroups.joined(placement, process.pid)? {
             let members = self.processes(job)?;
             self.change_on_file(move |state| Ok(state.core.expect(job, joined, &members)?))?;

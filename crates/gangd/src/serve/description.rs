@@ -70,6 +70,8 @@ impl Described {
             memory.used_bytes = Some(used as i64);
         }
         let placement = address.map(|at| &at.placement);
+        let gang = placement.filter(|_| job.policy != v1::Policy::none);
+        job.kept_by = gang.and_then(|placement| daemon.cgroups.kept_by(placement));
         measured::describe(&daemon.measuring, placement, &mut job);
         Ok((job, pids))
     }
@@ -111,6 +113,7 @@ fn describe(state: &State, job: &Job, share: f64, now: Now) -> v1::Job {
         state: job_state(state, job, now),
         unplaceable: job.unplaceable.as_ref().map(ToString::to_string),
         cgroup,
+        kept_by: None,
         processes: 0,
         single_threads: job.home.as_ref().map(Home::is_of_threads),
         uncontended: job.in_slot == InSlot::Uncontended,

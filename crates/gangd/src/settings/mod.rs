@@ -17,7 +17,7 @@ use jiff::tz::TimeZone;
 use serde::{Deserialize, Deserializer, de};
 
 use self::hours::WorkingHours;
-use crate::history::Retention;
+use crate::{groups::location::Leave, history::Retention};
 
 /// Where the configuration is, unless the command line names another file.
 pub const FILE: &str = "/etc/gangd/gangd.toml";
@@ -88,7 +88,16 @@ pub struct File {
     classes: classes::File,
     working_hours: Option<Hours>,
     history: HistoryFile,
+    cgroups: CgroupsFile,
     limits: Limits,
+}
+
+/// What is done to the cgroups of programs.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct CgroupsFile {
+    /// Whether jobs leave the groups in which they were called: "never", "unconfined", "always".
+    leave: Leave,
 }
 
 /// Where ended jobs are kept, and how many.
@@ -139,6 +148,8 @@ pub struct Settings {
     /// `None`: the usual place, where the daemon is the machine's.
     pub history: Option<PathBuf>,
     pub retention: Retention,
+    /// Whether jobs leave the groups in which they were called.
+    pub leave: Leave,
     pub limits: Limits,
 }
 
@@ -161,6 +172,7 @@ impl Default for Settings {
             history_enabled: true,
             history: None,
             retention: Retention::default(),
+            leave: Leave::default(),
             limits: Limits::default(),
         }
     }
@@ -200,6 +212,7 @@ impl Settings {
             ),
             ("status_file", self.status_file != new.status_file),
             ("history", self.kept() != new.kept()),
+            ("cgroups", self.leave != new.leave),
         ];
         differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
     }
@@ -223,6 +236,7 @@ impl Settings {
             history_enabled: self.history_enabled,
             history: self.history.clone(),
             retention: self.retention.clone(),
+            leave: self.leave,
             ..new
         }
     }
@@ -313,6 +327,7 @@ impl Settings {
         settings.uncontended_passthrough =
             overrides.uncontended_passthrough.or(file.uncontended_passthrough).unwrap_or(true);
         settings.status_file = file.status_file;
+        settings.leave = file.cgroups.leave;
         settings.history_enabled = file.history.enabled.unwrap_or(true);
         if file.history.path.as_deref() == Some(Path::new("none")) {
             bail!("history.path: \"none\" is not a file; enabled = false keeps no history");

@@ -12,7 +12,8 @@ fn everywhere() -> CpuSet {
 
 /// A job in a cgroup of its own.
 pub fn of_group(in_idle_group: bool) -> Members {
-    let controls = Controls { freezer: true, idle: true, weight: true, in_idle_group };
+    let controls =
+        Controls { freezer: true, idle: true, weight: true, in_idle_group, ..Controls::default() };
     Members::new(controls, Attributes::other(0), everywhere()).with_threads(threads())
 }
 

@@ -119,6 +119,21 @@ pub fn decided(job: &Job) -> Option<Finding> {
     finding(Kind::Decided, Grade::Note, text)
 }
 
+/// It stays in the cgroups of its caller.
+pub fn kept(job: &Job) -> Option<Finding> {
+    let by = escaped(job.kept_by.as_ref()?);
+    advised(
+        Kind::KeptInItsGroups,
+        Grade::Note,
+        format!(
+            "It stays in the cgroups of its caller, because of {by}: out of its slots it gives way \
+             to others of these groups alone, and where that is a quota of CPU time it is preferred \
+             in its slots, and not real-time."
+        ),
+        "[cgroups] leave = \"always\" in gangd.toml, where no such limit needs to hold".to_owned(),
+    )
+}
+
 /// More threads than CPUs: then it is never coscheduled as a whole.
 pub fn width(Evidence { job, status, .. }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
     let (id, threads, cpus) = (job.id, job.threads, job.cpus);

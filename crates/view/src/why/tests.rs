@@ -93,6 +93,12 @@ fn each_reason_is_found() {
             &[(TooFewCpus, Bad)],
         ),
         (
+            "a limit of its caller",
+            |job| job.kept_by = Some("cpu.max of /user.slice".into()),
+            |_| (),
+            &[(Share, Note), (KeptInItsGroups, Note), (Coscheduled, Good)],
+        ),
+        (
             "as many threads as are switched, which sleep",
             |job| (job.threads, job.state) = (4096, JobState::sleeping),
             |_| (),

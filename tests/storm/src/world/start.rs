@@ -112,6 +112,7 @@ impl World {
             idle: is_group && self.backend == Backend::Weight,
             weight: is_group && self.backend == Backend::Weight,
             in_idle_group: is_group && self.in_idle_group,
+            ..Controls::default()
         };
         let mut members = Members::new(controls, normal, affinity.iter().copied().collect());
         members.keeps_attributes = self.backend != Backend::Rt;

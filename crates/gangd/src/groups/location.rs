@@ -1,0 +1,273 @@
+//! Where the group of a job is: below the one in which its first process was, or with those of all
+//! gangs.
+//!
+//! Problem: who limits, freezes or kills the group in which a program was called means the program,
+//! too. A job that leaves that group leaves its limits, and nobody's kill reaches it. But where the
+//! unified hierarchy has the cpu controller, gangs give way to the rest of the machine by one group
+//! above those of all gangs.
+//!
+//! Approach: the group of a job is below that of its first process, where its place does not matter
+//! for how gangs give way. Elsewhere it is so for processes that something limits. Such a job is
+//! never real-time where a quota limits its CPU time, which binds ordinary threads alone.
+
+use std::path::{Path, PathBuf};
+
+use gang_linux::{
+    Error, Result,
+    cgroup::Group,
+    limits::{self, Limit},
+};
+use gang_schedule::{JobId, Policy};
+use gang_timetable::record::Placement;
+use serde::Deserialize;
+
+use super::cgroups::Cgroups;
+
+/// Whether jobs leave the groups of their first processes where gangs give way only so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Leave {
+    Never,
+    /// Those do that nothing limits.
+    #[default]
+    Unconfined,
+    Always,
+}
+
+/// The limit on processes of version 2. A job that leaves it keeps as much by itself.
+const PIDS: &str = "pids.max";
+
+/// Groups that are looked at for those that an earlier daemon left behind.
+const GROUPS_MAX: usize = 100_000;
+
+/// All groups below one whose names begin like that, where there are not too many groups.
+pub(super) fn groups_named(root: &Path, prefix: &str) -> Vec<Group> {
+    let (mut found, mut at, mut seen) = (Vec::new(), vec![Group::at(root)], 0);
+    while let Some(group) = at.pop() {
+        seen += 1;
+        if seen > GROUPS_MAX {
+            break;
+        }
+        for child in group.children().unwrap_or_default() {
+            let name = child.path().file_name().and_then(|name| name.to_str());
+            match name.is_some_and(|name| name.starts_with(prefix)) {
+                true => found.push(child),
+                false => at.push(child),
+            }
+        }
+    }
+    found
+}
+
+impl Cgroups {
+    /// How the names of groups of jobs begin that are below those of their first processes.
+    pub(super) fn prefix(&self) -> String {
+        format!("{}.job-", self.name)
+    }
+
+    /// The group of a job whose first process came from another one, not made yet. Absent where
+    /// jobs have no groups.
+    pub(super) fn group_for(&self, job: JobId, policy: Policy, origin: &Path) -> Option<Group> {
+        let with_others = match policy {
+            Policy::Gang => self.parent(),
+            Policy::None => self.plain_parent(),
+        };
+        let root = self.root.as_ref()?;
+        match self.stays_below(root, policy, origin) {
+            true => Some(Group::at(origin).child(format!("{}{job}", self.prefix()))),
+            false => Some(with_others?.child(format!("job-{job}"))),
+        }
+    }
+
+    fn stays_below(&self, root: &Path, policy: Policy, origin: &Path) -> bool {
+        // A job of another daemon would be over with this one alone.
+        let is_in_job = origin.iter().any(|part| is_of_job(&part.to_string_lossy()));
+        if origin == root || !origin.starts_with(root) || is_in_job {
+            return false;
+        }
+        let gives_way_by_place = policy == Policy::Gang && self.cpu.depends_on_place();
+        match self.leave {
+            _ if !gives_way_by_place => true,
+            Leave::Never => true,
+            Leave::Always => false,
+            Leave::Unconfined => self.limit_on(origin).is_some(),
+        }
+    }
+
+    /// The nearest limit on a group of the unified hierarchy that a job would leave.
+    fn limit_on(&self, group: &Path) -> Option<Limit> {
+        let others: &[&str] = if self.can_limit_processes { &[] } else { &[PIDS] };
+        limits::of_group(self.root.as_ref()?, group, others)
+    }
+
+    /// Limits the processes of a job as where its first process came from.
+    fn limit_processes(&self, group: &Group, origin: &Path) -> Result<()> {
+        let least = |root| limits::least(root, origin, PIDS);
+        let Some((root, most)) = self.root.as_deref().and_then(|it| Some((it, least(it)?))) else {
+            return Ok(());
+        };
+        if !group.has(PIDS) {
+            for above in [Some(root), group.path().parent()].into_iter().flatten() {
+                Group::at(above).write("cgroup.subtree_control", "+pids")?;
+            }
+        }
+        group.write(PIDS, most.to_string())
+    }
+
+    /// Makes the group of a job. One below a group that may have none below it is made with those
+    /// of other gangs, unless the job would leave a limit by that.
+    pub(super) fn make_group(&self, job: JobId, policy: Policy, origin: &Path) -> Result<Group> {
+        let none = || Error::new("make", "a cgroup", std::io::ErrorKind::Unsupported);
+        let group = self.group_for(job, policy, origin).ok_or_else(none)?;
+        let with_others = match policy {
+            Policy::Gang => self.parent(),
+            Policy::None => self.plain_parent(),
+        };
+        let is_below = group.path().parent() == Some(origin);
+        let made = match is_below && is_threaded(origin) {
+            true => Err(Error::new(
+                "create cgroup",
+                format!("{} below one of threads", group.path().display()),
+                std::io::ErrorKind::Unsupported,
+            )),
+            false => group.create(),
+        };
+        let (Err(error), Some(others), true) = (&made, with_others, is_below) else {
+            return made.and_then(|()| self.keep_limits(group, origin));
+        };
+        if let (Some(limit), false) = (self.limit_on(origin), self.leave == Leave::Always) {
+            let operation = "keep the job within";
+            return Err(Error::new(operation, limit, copy_of(&error.source)));
+        }
+        tracing::debug!(%job, %error, "the group of a job is with those of other gangs");
+        let group = others.child(format!("job-{job}"));
+        group.create()?;
+        self.keep_limits(group, origin)
+    }
+
+    fn keep_limits(&self, group: Group, origin: &Path) -> Result<Group> {
+        let is_left = self.can_limit_processes && !group.path().starts_with(origin);
+        let kept = if is_left { self.limit_processes(&group, origin) } else { Ok(()) };
+        kept.inspect_err(|_| drop(group.remove()))?;
+        Ok(group)
+    }
+
+    /// The group of the cpu controller of version 1 to which the processes of a job are moved;
+    /// absent where they stay in theirs, which has a quota of CPU time.
+    pub(super) fn cpu_group_for(
+        &self,
+        job: JobId,
+        policy: Policy,
+        cpu_origin: Option<&Path>,
+    ) -> Result<Option<Group>> {
+        let quota = cpu_origin.and_then(|origin| self.quota_on(origin));
+        match quota {
+            Some(_) if self.leave != Leave::Always => Ok(None),
+            _ => self.cpu.of_job(&self.name, job, policy),
+        }
+    }
+
+    fn quota_on(&self, cpu_group: &Path) -> Option<Limit> {
+        limits::quota_v1(self.cpu.v1_root()?, cpu_group)
+    }
+
+    /// Why the threads of a job are never made real-time ones: a quota would not hold, or the
+    /// kernel refuses.
+    pub fn kept_from_realtime(&self, placement: &Placement) -> Option<String> {
+        let Placement::Cgroup { group, cpu_group, cpu_origin, .. } = placement else {
+            return None;
+        };
+        let is_quota = |limit: &Limit| limit.name == "cpu.max";
+        let by_v2 = || {
+            let root = self.root.as_ref()?;
+            let limited = group.ancestors().take_while(|above| above.starts_with(root));
+            let mut of_each = limited.filter_map(|above| limits::of_group(root, above, &[]));
+            of_each.find(is_quota).map(|limit| limit.to_string())
+        };
+        let by_v1 = || {
+            let at = cpu_group.as_ref().or(cpu_origin.as_ref())?;
+            let runtime = Group::at(at).read("cpu.rt_runtime_us").ok()?;
+            let barred = || format!("cpu.rt_runtime_us of {}", at.display());
+            let quota = self.quota_on(at).map(|limit| limit.to_string());
+            quota.or_else(|| (runtime.trim() == "0").then(barred))
+        };
+        by_v2().or_else(by_v1)
+    }
+
+    /// What keeps a gang in the groups of its caller, where it does not give way to the whole
+    /// machine out of its slots for that reason.
+    pub fn kept_by(&self, placement: &Placement) -> Option<String> {
+        let Placement::Cgroup { group, origin, cpu_group, .. } = placement else { return None };
+        if !self.cpu.can_give_way() || self.cpu.gives_way(group, cpu_group.is_some()) {
+            return None;
+        }
+        let limit = || self.limit_on(origin).map(|limit| limit.to_string());
+        let by_setting = || "the setting [cgroups] leave".to_owned();
+        Some(self.kept_from_realtime(placement).or_else(limit).unwrap_or_else(by_setting))
+    }
+
+    /// The limit that a process would leave as it comes into a job that is elsewhere.
+    pub fn left_by(&self, placement: &Placement, pid: u32) -> Result<Option<Limit>> {
+        let Placement::Cgroup { group, cpu_group, adopted, .. } = placement else {
+            return Ok(None);
+        };
+        if self.leave == Leave::Always {
+            return Ok(None);
+        }
+        let (origin, cpu_origin) = self.origins(pid)?;
+        let is_left = |limit: &Limit, to: &PathBuf| !to.starts_with(&limit.group);
+        let of_v2 = self.limit_on(&origin).filter(|limit| !adopted && is_left(limit, group));
+        let of_v1 = || {
+            let (to, origin) = (cpu_group.as_ref()?, cpu_origin?);
+            self.quota_on(&origin).filter(|limit| is_left(limit, to))
+        };
+        Ok(of_v2.or_else(of_v1))
+    }
+}
+
+/// The name of a job's group, of any daemon: `job-7`, or `gangd-12ab.job-7`.
+fn is_of_job(name: &str) -> bool {
+    let number = name.rsplit_once("job-").filter(|(of, _)| of.is_empty() || of.ends_with('.'));
+    number.is_some_and(|(_, number)| number.parse::<u64>().is_ok())
+}
+
+/// A group of threads has no groups below it to which processes can be moved.
+fn is_threaded(group: &Path) -> bool {
+    Group::at(group).read("cgroup.type").is_ok_and(|kind| kind.contains("threaded"))
+}
+
+fn copy_of(error: &std::io::Error) -> std::io::Error {
+    match error.raw_os_error() {
+        Some(number) => std::io::Error::from_raw_os_error(number),
+        None => error.kind().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_of_jobs_are_known_by_name() {
+        for name in ["job-7", "gangd.job-7", "gangd-12ab.job-70"] {
+            assert!(is_of_job(name), "{name}");
+        }
+        for name in ["job-", "job-x", "nightjob-7", "gangd", "session-1.scope", "job-7.service"] {
+            assert!(!is_of_job(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn groups_are_found_by_the_beginnings_of_their_names() {
+        let root = tempfile::tempdir().unwrap();
+        for path in ["a/b/gangd.job-1", "a/gangd.job-2/inner", "gangd/job-3", "a/gangdx.job-4"] {
+            std::fs::create_dir_all(root.path().join(path)).unwrap();
+        }
+        let mut found: Vec<PathBuf> = groups_named(root.path(), "gangd.job-")
+            .into_iter()
+            .map(|group| group.path().strip_prefix(root.path()).unwrap().into())
+            .collect();
+        found.sort();
+        assert_eq!(found, [Path::new("a/b/gangd.job-1"), Path::new("a/gangd.job-2")]);
+    }
+}

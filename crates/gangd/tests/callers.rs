@@ -1,0 +1,201 @@
+//! Who limits, freezes or kills the group in which a program was called reaches the job.
+
+mod place;
+
+use std::path::{Path, PathBuf};
+
+use gang_harness::skipped;
+use gang_linux::{
+    Roots,
+    cgroup::{Group, Hierarchies},
+    sched::SchedPolicy,
+};
+use gang_protocol::error::ClientError;
+use place::{
+    Place, Program, groups_of, has_backend, is_released, job_with, policies, wait_until,
+    with_each_backend,
+};
+
+/// A group of a caller; it is removed when this is dropped.
+struct CallersGroup(Group);
+
+impl CallersGroup {
+    fn below(root: &Path, name: &str) -> CallersGroup {
+        let group = Group::at(root).child(format!("caller-{name}-{}", std::process::id()));
+        group.create().unwrap();
+        CallersGroup(group)
+    }
+
+    /// Of version 2; absent where there is none.
+    fn new(name: &str) -> Option<CallersGroup> {
+        let root = Hierarchies::detect(&Roots::default()).unwrap().v2;
+        if root.is_none() {
+            skipped("no cgroups of version 2");
+        }
+        Some(CallersGroup::below(&root?, name))
+    }
+
+    /// Starts a program as from a shell in the group.
+    fn start(&self) -> Program {
+        let program = Program::spinner();
+        self.0.add(program.pid()).unwrap();
+        program
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn groups_below(&self) -> usize {
+        self.0.children().unwrap().len()
+    }
+}
+
+impl Drop for CallersGroup {
+    fn drop(&mut self) {
+        let below = self.0.children().unwrap_or_default().into_iter();
+        below.for_each(|group| drop(group.remove()));
+        let _ = self.0.remove();
+    }
+}
+
+fn group_of(place: &Place, job: i64) -> PathBuf {
+    place.job(job).unwrap().cgroup.unwrap().into()
+}
+
+/// The job is below the group in which its first process was.
+fn is_below(place: &Place, job: i64, caller: &CallersGroup) -> bool {
+    group_of(place, job).parent() == Some(caller.path())
+}
+
+#[test]
+fn needs_root_callers_group_is_frozen_and_killed_with_its_jobs() {
+    with_each_backend(&[], |place| {
+        let Some(caller) = CallersGroup::new("kill") else { return };
+        let programs = [caller.start(), caller.start()];
+        let jobs = programs.each_ref().map(|program| job_with(&place, program, 1));
+        if place.job(jobs[0]).unwrap().cgroup.is_none() {
+            return;
+        }
+        jobs.iter().for_each(|&job| assert!(is_below(&place, job, &caller)));
+        for &job in &jobs {
+            wait_until("slots", || place.job(job).unwrap().slots > 3);
+        }
+        caller.0.freeze(true).unwrap();
+        wait_until("all stand still", || {
+            jobs.iter().all(|&job| Group::at(group_of(&place, job)).is_frozen().unwrap())
+        });
+        caller.0.freeze(false).unwrap();
+        let before = jobs.map(|job| place.job(job).unwrap().slots);
+        wait_until("slots after that", || {
+            jobs.iter().zip(before).all(|(&job, before)| place.job(job).unwrap().slots > before + 3)
+        });
+        // One that leaves its job is where it was called.
+        place.client().remove_process(jobs[0], programs[0].pid_i64()).unwrap();
+        assert!(groups_of(programs[0].pid()).contains(&caller.path().to_owned()));
+        wait_until("released", || is_released(programs[0].pid()));
+        caller.0.write("cgroup.kill", "1").unwrap();
+        wait_until("the jobs are over", || jobs.iter().all(|&job| place.job(job).is_none()));
+        wait_until("nothing is left", || caller.groups_below() == 0);
+    });
+}
+
+#[test]
+fn needs_root_job_below_its_caller_outlives_the_daemon() {
+    with_each_backend(&[], |mut place| {
+        let Some(caller) = CallersGroup::new("daemon") else { return };
+        let program = caller.start();
+        let job = job_with(&place, &program, 1);
+        if place.job(job).unwrap().cgroup.is_none() {
+            return;
+        }
+        let group = group_of(&place, job);
+        place.kill();
+        wait_until("released", || is_released(program.pid()));
+        place.start();
+        assert_eq!(group_of(&place, job), group, "the next daemon finds it there");
+        wait_until("slots", || place.job(job).unwrap().slots > 3);
+        place.client().shutdown().unwrap();
+        wait_until("the group is gone", || caller.groups_below() == 0);
+        assert!(groups_of(program.pid()).contains(&caller.path().to_owned()));
+    });
+}
+
+#[test]
+fn needs_root_empty_group_of_a_caller_stays() {
+    if !has_backend("rt") {
+        return;
+    }
+    let Some(caller) = CallersGroup::new("empty") else { return };
+    let mut place = Place::new(&["--backend", "rt"]);
+    let program = caller.start();
+    job_with(&place, &program, 1);
+    place.kill_daemon_and_guardian();
+    drop(program);
+    place.release(&[]);
+    assert!(caller.path().exists(), "it is its owner's");
+    assert_eq!(caller.groups_below(), 0);
+}
+
+/// A group of version 1 whose processes have a fifth of a CPU; absent where there is none.
+fn with_quota() -> Option<CallersGroup> {
+    let v1 = Hierarchies::detect(&Roots::default()).unwrap().v1;
+    let root = v1.get("cpu").filter(|root| root.join("cpu.cfs_quota_us").exists());
+    if root.is_none() {
+        skipped("no cpu controller of version 1 with quotas");
+    }
+    let group = CallersGroup::below(root?, "quota");
+    group.0.write("cpu.cfs_quota_us", "20000").unwrap();
+    Some(group)
+}
+
+/// How often the processes of a group had used up their quota.
+fn throttled(caller: &CallersGroup) -> u64 {
+    let text = caller.0.read("cpu.stat").unwrap();
+    let count = text.lines().find_map(|line| line.strip_prefix("nr_throttled "));
+    count.unwrap().parse().unwrap()
+}
+
+#[test]
+fn needs_root_quota_of_a_caller_binds_the_job() {
+    if !has_backend("rt") {
+        return;
+    }
+    let Some(caller) = with_quota() else { return };
+    let place = Place::new(&["--backend", "rt"]);
+    let (limited, other) = (caller.start(), Program::spinner());
+    let [job, beside] = [&limited, &other].map(|program| job_with(&place, program, 1));
+    wait_until("slots of the other one", || place.job(beside).unwrap().slots > 3);
+    wait_until("slots", || place.job(job).unwrap().slots > 3);
+    let before = (throttled(&caller), place.job(job).unwrap().slots);
+    wait_until("the quota is used up in slots", || {
+        assert_eq!(policies(limited.pid()).into_iter().find(|it| *it == SchedPolicy::Fifo), None);
+        assert!(groups_of(limited.pid()).contains(&caller.path().to_owned()), "it stays there");
+        throttled(&caller) > before.0 + 3 && place.job(job).unwrap().slots > before.1 + 3
+    });
+    // Another one comes into the job of nobody whom the quota does not limit.
+    let stranger = caller.start();
+    match place.client().add_process(beside, stranger.pid_i64()).unwrap_err() {
+        ClientError::NotPermitted { reason, .. } => {
+            assert!(reason.contains("cpu.cfs_quota_us of /"), "{reason}");
+        }
+        error => panic!("{error}"),
+    }
+    place.client().remove_process(job, limited.pid_i64()).unwrap();
+    wait_until("released", || is_released(limited.pid()));
+}
+
+#[test]
+fn needs_root_jobs_leave_a_quota_where_settings_say_so() {
+    if !has_backend("rt") {
+        return;
+    }
+    let Some(caller) = with_quota() else { return };
+    let place = Place::configured("[cgroups]\nleave = \"always\"\n", &["--backend", "rt"]);
+    let program = caller.start();
+    job_with(&place, &program, 1);
+    wait_until("raised", || policies(program.pid()).contains(&SchedPolicy::Fifo));
+    assert!(!groups_of(program.pid()).contains(&caller.path().to_owned()));
+    place.client().shutdown().unwrap();
+    wait_until("back", || groups_of(program.pid()).contains(&caller.path().to_owned()));
+}

@@ -34,6 +34,44 @@ measuring() { [[ $(gang status --json | jq -r .status.measuring) == yes ]]; }
 becomes "gangs are measured" measuring
 check "their memory can be enforced" "${as[@]}" gang run -q -n 1 --name small --mem 64M -- true
 
+# Units whose programs are gangs. Limits of memory and processes go with a job; for others it stays.
+group_of() { systemctl show -P ControlGroup "$1"; }
+called() { # called UNIT PROPERTY… : a unit that calls a gang of one that spins
+  systemd-run -q --unit="$1" "${@:2}" gang run -q -n 1 --name "$1" -- bash -c "bash -c '$spin' & wait"
+}
+is_called() { (($(spinners_of "$1" | wc -l) == 1)); }
+stays() { [[ $(job "$1" .cgroup) == "$groups$(group_of "$1")"/* ]]; }
+check "a unit calls a gang" called plain -p TasksMax=20
+becomes "it runs" is_called plain
+becomes "it has slots" has_more_slots plain 0
+check "its limit of processes goes with it" test "$(cat "$(job plain .cgroup)/pids.max")" = 20
+check "a unit with a quota calls one" called quota -p CPUQuota=20%
+becomes "it runs" is_called quota
+check "it stays in its unit" stays quota
+check "gang show says why" grep -q 'cpu.max of' <<<"$(job quota .kept_by)"
+becomes "it has slots in it" has_more_slots quota 0
+throttled() { sed -n 's/^nr_throttled //p' "$groups$(group_of quota)/cpu.stat"; }
+is_throttled() { (($(throttled) > 3)); }
+becomes "its quota holds" is_throttled
+check "a unit with a filter of devices calls one" called filter -p DevicePolicy=closed
+becomes "it runs" is_called filter
+check "it stays in its unit" stays filter
+check "gang show says why" grep -q 'a BPF program of' <<<"$(job filter .kept_by)"
+check "systemctl freeze" systemctl freeze plain
+is_suspended() { [[ $(job plain .state) == suspended ]]; }
+becomes "freezes the gang" is_suspended
+check "systemctl thaw" systemctl thaw plain
+goes_on() { ! is_suspended; }
+becomes "thaws it" goes_on
+for unit in plain quota filter; do
+  check "systemctl stop ends the gang of $unit" systemctl stop "$unit"
+  becomes "it is over" is_gone "$unit"
+done
+check "a unit calls one again" called plain
+becomes "it runs" is_called plain
+check "systemctl kill" systemctl kill -s KILL plain
+becomes "kills the gang" is_gone plain
+
 one=$(job one .id)
 before=$(restarts)
 systemctl kill -s KILL gangd

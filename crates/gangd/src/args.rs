@@ -88,6 +88,10 @@ pub struct Args {
     #[arg(long, value_name = "PATH", hide = true)]
     pub guardian_group: Option<PathBuf>,
 
+    /// Stay in a group until the daemon at the other end of standard input ends
+    #[arg(long, hide = true)]
+    pub deputy: bool,
+
     /// Descriptor of a pipe on which to say `ready`, or why not
     #[arg(long, value_name = "N", hide = true)]
     pub ready_fd: Option<i32>,

@@ -22,7 +22,9 @@ use crate::{
     error::Error,
     groups::{cgroups::Cgroups, watch::Watch},
     history::History,
-    life::{admission::Admission, files::JobFiles, locks::JobLocks, prover::Prover},
+    life::{
+        admission::Admission, deputies::Deputies, files::JobFiles, locks::JobLocks, prover::Prover,
+    },
     measure::measuring::Measuring,
     settings::{InForce, Settings},
 };
@@ -50,6 +52,8 @@ pub struct Daemon {
     /// Jobs that have ended; absent where none is kept.
     pub history: Option<History>,
     pub checks: Checks,
+    /// Processes that stay in the groups which jobs have left.
+    pub deputies: Deputies,
 }
 
 /// This daemon among the processes of the machine.

@@ -43,6 +43,10 @@ use settings::Settings;
 fn main() -> ExitCode {
     let args = Args::parse();
     caller::close_descriptors(&args);
+    if args.deputy {
+        life::deputies::wait();
+        return ExitCode::SUCCESS;
+    }
     let mut starter = Starter::at(args.ready_fd);
     log();
     let result = match args.manual {

@@ -39,7 +39,8 @@ use crate::{
     guardian_keeper::{GuardianKeeper, Pulse},
     history::History,
     life::{
-        admission::Admission, files::JobFiles, job_ids::JobIds, locks::JobLocks, prover::Prover,
+        admission::Admission, deputies::Deputies, files::JobFiles, job_ids::JobIds,
+        locks::JobLocks, prover::Prover,
     },
     measure::measuring::Measuring,
     serve::{
@@ -150,6 +151,7 @@ pub fn run(
         prover: Prover::default(),
         history,
         checks: Checks::default(),
+        deputies: Deputies::default(),
     });
     daemon.restore();
     let listener = lock.listen()?;
@@ -312,6 +314,8 @@ impl Waiting<'_> {
                             tracing::error!("the configuration stays as it was: {error:#}");
                         }
                     }
+                    Source::Deputy(job) => daemon.deputy_ended(job),
+                    Source::CallersGroup(job) => daemon.callers_group_changed(job),
                     Source::Job(job) => {
                         if daemon.watch.is_over(job) {
                             daemon.watch.remove_job(job);

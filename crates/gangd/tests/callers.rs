@@ -10,11 +10,12 @@ use gang_linux::{
     cgroup::{Group, Hierarchies},
     sched::SchedPolicy,
 };
-use gang_protocol::error::ClientError;
+use gang_protocol::{error::ClientError, v1::JobState};
 use place::{
     Place, Program, groups_of, has_backend, is_released, job_with, policies, wait_until,
     with_each_backend,
 };
+use rustix::process::{Pid, Signal, kill_process};
 
 /// A group of a caller; it is removed when this is dropped.
 struct CallersGroup(Group);
@@ -98,6 +99,66 @@ fn needs_root_callers_group_is_frozen_and_killed_with_its_jobs() {
         wait_until("the jobs are over", || jobs.iter().all(|&job| place.job(job).is_none()));
         wait_until("nothing is left", || caller.groups_below() == 0);
     });
+}
+
+/// A group whose jobs leave it: it is named as one of another daemon's jobs.
+fn that_jobs_leave() -> Option<CallersGroup> {
+    let root = Hierarchies::detect(&Roots::default()).unwrap().v2;
+    if root.is_none() {
+        skipped("no cgroups of version 2");
+    }
+    let group = Group::at(root?).child(format!("caller.job-{}", std::process::id()));
+    group.create().unwrap();
+    Some(CallersGroup(group))
+}
+
+#[test]
+fn needs_root_kill_of_a_group_reaches_jobs_that_left_it() {
+    with_each_backend(&[], |place| {
+        let Some(caller) = that_jobs_leave() else { return };
+        let program = caller.start();
+        let job = job_with(&place, &program, 1);
+        if place.job(job).unwrap().cgroup.is_none() {
+            return;
+        }
+        assert!(!is_below(&place, job, &caller));
+        wait_until("slots", || place.job(job).unwrap().slots > 3);
+        let state = || place.job(job).unwrap().state;
+        caller.0.freeze(true).unwrap();
+        wait_until("it is suspended", || state() == JobState::suspended);
+        caller.0.freeze(false).unwrap();
+        wait_until("it goes on", || state() != JobState::suspended);
+        // As a service manager asks the processes of its group to end.
+        let asked = caller.0.processes().unwrap();
+        assert_eq!(asked.len(), 1);
+        let deputy = Pid::from_raw(asked[0] as i32).unwrap();
+        kill_process(deputy, Signal::WINCH).unwrap();
+        kill_process(deputy, Signal::USR1).unwrap();
+        wait_until("the program got it, too", || place.job(job).is_none());
+        wait_until("nobody stays", || caller.0.processes().unwrap().is_empty());
+        let programs = [caller.start(), caller.start()];
+        let jobs = programs.each_ref().map(|program| job_with(&place, program, 1));
+        caller.0.write("cgroup.kill", "1").unwrap();
+        wait_until("all are killed", || jobs.iter().all(|&job| place.job(job).is_none()));
+    });
+}
+
+#[test]
+fn needs_root_nobody_stays_in_a_group_for_a_daemon_that_died() {
+    if !has_backend("rt") {
+        return;
+    }
+    let Some(caller) = that_jobs_leave() else { return };
+    let mut place = Place::new(&["--backend", "rt"]);
+    let program = caller.start();
+    let job = job_with(&place, &program, 1);
+    wait_until("somebody stays", || !caller.0.processes().unwrap().is_empty());
+    place.kill();
+    wait_until("nobody does", || caller.0.processes().unwrap().is_empty());
+    place.start();
+    wait_until("somebody does again", || !caller.0.processes().unwrap().is_empty());
+    place.client().remove_process(job, program.pid_i64()).unwrap();
+    wait_until("only the program", || caller.0.processes().unwrap() == [program.pid()]);
 }
 
 #[test]

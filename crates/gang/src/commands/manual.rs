@@ -107,7 +107,8 @@ const SCHEDULING_RUN: Section = Section::Terms(
             "The cgroup of a job lies below the one in which its first process was, so that whoever \
              limits, freezes or kills that one reaches the job. Where gangs give way to the rest of \
              the machine by their place in the unified hierarchy, a job leaves its caller's group and \
-             keeps its limits of memory and processes, unless something else limits the group: a \
+             keeps its limits of memory and processes; a process of gangd stays in the group, and \
+             passes on what kills, signals or freezes it. Unless something else limits the group: a \
              quota, a cpuset, a device filter, a firewall. Then the job stays there, and gives way \
              to others of that group alone. Under a quota of CPU time, of either version, it stays \
              and is not real-time in its slots, which the quota would not bind. gang show tells what \

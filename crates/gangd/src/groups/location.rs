@@ -194,6 +194,24 @@ impl Cgroups {
         by_v2().or_else(by_v1)
     }
 
+    /// The group of version 2 that a job has left, where a kill of it would not reach the job.
+    pub fn left_group(&self, placement: &Placement) -> Option<PathBuf> {
+        let Placement::Cgroup { group, origin, adopted, .. } = placement else { return None };
+        let root = self.root.as_ref()?;
+        let is_left = !adopted && origin.starts_with(root) && origin != root;
+        (is_left && !group.starts_with(origin)).then(|| origin.clone())
+    }
+
+    /// Kills all processes of a job, those that are started meanwhile among them.
+    pub fn kill(&self, placement: &Placement) {
+        let Placement::Cgroup { group, .. } = placement else { return };
+        let group = Group::at(group);
+        // Linux 5.14.
+        if group.write("cgroup.kill", "1").is_err() {
+            tracing::debug!(group = %group.path().display(), "killed one by one");
+        }
+    }
+
     /// What keeps a gang in the groups of its caller, where it does not give way to the whole
     /// machine out of its slots for that reason.
     pub fn kept_by(&self, placement: &Placement) -> Option<String> {

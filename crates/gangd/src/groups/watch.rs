@@ -21,9 +21,16 @@ pub enum Source {
     /// The configuration file is to be read again.
     Reload,
     Job(JobId),
+    /// The process that stays in the group which a job has left.
+    Deputy(JobId),
+    /// That group.
+    CallersGroup(JobId),
 }
 
 const JOBS_FROM: u64 = 16;
+/// Above the numbers of jobs.
+const DEPUTY: u64 = 1 << 62;
+const CALLERS_GROUP: u64 = 1 << 61;
 
 impl Source {
     fn data(self) -> EventData {
@@ -32,6 +39,8 @@ impl Source {
             Source::Signal => 1,
             Source::Reload => 2,
             Source::Job(JobId(id)) => JOBS_FROM + id,
+            Source::Deputy(JobId(id)) => DEPUTY | id,
+            Source::CallersGroup(JobId(id)) => CALLERS_GROUP | id,
         })
     }
 
@@ -40,6 +49,8 @@ impl Source {
             0 => Source::Listener,
             1 => Source::Signal,
             2 => Source::Reload,
+            id if id & DEPUTY != 0 => Source::Deputy(JobId(id ^ DEPUTY)),
+            id if id & CALLERS_GROUP != 0 => Source::CallersGroup(JobId(id ^ CALLERS_GROUP)),
             id => Source::Job(JobId(id - JOBS_FROM)),
         }
     }
@@ -64,6 +75,15 @@ impl Watch {
     /// Waits for something to become readable.
     pub fn add(&self, source: Source, fd: impl AsFd) -> std::io::Result<()> {
         Ok(epoll::add(&self.epoll, fd, source.data(), EventFlags::IN)?)
+    }
+
+    /// Waits for a group's state to change.
+    pub fn add_changes(&self, source: Source, events: &OpenFile) -> std::io::Result<()> {
+        Ok(epoll::add(&self.epoll, events.as_fd(), source.data(), EventFlags::PRI)?)
+    }
+
+    pub fn remove(&self, fd: impl AsFd) {
+        let _ = epoll::delete(&self.epoll, fd);
     }
 
     /// Waits for the end of a job that has a cgroup.

@@ -217,6 +217,7 @@ impl Daemon {
             self.release_strays(job, since, &placement);
             self.change_on_file(move |state| state.arrive(job))?;
             self.watch.add_job(job, &placement)?;
+            self.deputize(job, &placement);
             if is_confined {
                 let at = placement.confinement().cloned();
                 self.change_on_file(move |state| {

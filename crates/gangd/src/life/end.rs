@@ -8,6 +8,7 @@ impl Daemon {
     /// A job has no process any more, or never got one.
     pub fn end(&self, job: JobId) {
         self.watch.remove_job(job);
+        self.dismiss_deputy(job);
         let record = {
             let _filing = self.files.lock();
             self.conductor.ask(move |state| state.end(job))

@@ -8,6 +8,7 @@ pub mod admission;
 pub mod attach;
 pub mod auto;
 pub mod cleanup;
+pub mod deputies;
 pub mod detach;
 pub mod end;
 pub mod files;

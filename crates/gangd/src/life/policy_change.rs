@@ -74,6 +74,7 @@ impl Daemon {
             return Err(Error::NoSuchJob(job));
         }
         watched?;
+        self.deputize(job, if moved.is_ok() { &to } else { &from });
         moved
     }
 

@@ -70,6 +70,7 @@ impl Daemon {
             self.conductor.ask(move |state| state.page(job, page))??;
         }
         self.watch.add_job(job, &record.placement)?;
+        self.deputize(job, &record.placement);
         tracing::info!(job = record.id, name = record.name, "found a job of an earlier daemon");
         Ok(())
     }

@@ -102,12 +102,12 @@ fn needs_root_callers_group_is_frozen_and_killed_with_its_jobs() {
 }
 
 /// A group whose jobs leave it: it is named as one of another daemon's jobs.
-fn that_jobs_leave() -> Option<CallersGroup> {
+fn that_jobs_leave(number: u32) -> Option<CallersGroup> {
     let root = Hierarchies::detect(&Roots::default()).unwrap().v2;
     if root.is_none() {
         skipped("no cgroups of version 2");
     }
-    let group = Group::at(root?).child(format!("caller.job-{}", std::process::id()));
+    let group = Group::at(root?).child(format!("caller.job-{}{number}", std::process::id()));
     group.create().unwrap();
     Some(CallersGroup(group))
 }
@@ -115,7 +115,7 @@ fn that_jobs_leave() -> Option<CallersGroup> {
 #[test]
 fn needs_root_kill_of_a_group_reaches_jobs_that_left_it() {
     with_each_backend(&[], |place| {
-        let Some(caller) = that_jobs_leave() else { return };
+        let Some(caller) = that_jobs_leave(1) else { return };
         let program = caller.start();
         let job = job_with(&place, &program, 1);
         if place.job(job).unwrap().cgroup.is_none() {
@@ -148,7 +148,7 @@ fn needs_root_nobody_stays_in_a_group_for_a_daemon_that_died() {
     if !has_backend("rt") {
         return;
     }
-    let Some(caller) = that_jobs_leave() else { return };
+    let Some(caller) = that_jobs_leave(2) else { return };
     let mut place = Place::new(&["--backend", "rt"]);
     let program = caller.start();
     let job = job_with(&place, &program, 1);

@@ -129,6 +129,14 @@ fn needs_root_cgroups_not_adoptable_have_own_reasons() {
     assert!(matches!(adopt("/no/such/cgroup"), ClientError::NoSuchCgroup { .. }));
     assert_eq!(invalid(adopt("/")).0, "cgroup");
     assert_eq!(invalid(adopt("../../etc")).0, "cgroup");
+    // Files that a user could put there would be read as root.
+    let trap = place.path("trap");
+    std::fs::create_dir(&trap).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", trap.join("cgroup.procs")).unwrap();
+    let up = "../".repeat(12);
+    for path in [format!("{up}{}", trap.display()), format!("a/{up}{}", trap.display())] {
+        assert_eq!(invalid(adopt(&path)).0, "cgroup");
+    }
     assert_eq!(place.client().list_jobs().unwrap().jobs.len(), 0);
 }
 

@@ -15,6 +15,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+
 use crate::{Error, Result, Roots};
 
 /// Where the hierarchies of this machine are mounted.
@@ -160,6 +162,9 @@ fn root_of(mountinfo: &str, controllers: &str) -> Option<PathBuf> {
     })
 }
 
+/// The file system of version 2 (`CGROUP2_SUPER_MAGIC` of `linux/magic.h`).
+const CGROUP2: rustix::fs::FsWord = 0x6367_7270;
+
 /// One control group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
@@ -170,6 +175,28 @@ impl Group {
     /// The group at a path of the mounted file system, whether it exists or not.
     pub fn at(path: impl Into<PathBuf>) -> Group {
         Group { path: path.into() }
+    }
+
+    /// The group at a path that somebody else named, relative to the root of the unified hierarchy.
+    /// The path leads through no link, out of no directory and into no other file system, so that
+    /// every file of the group is the kernel's.
+    pub fn named(root: &Path, path: &str) -> Result<Group> {
+        let relative = path.trim_start_matches('/');
+        let error = |e: io::Error| Error::new("find cgroup", path.to_owned(), e);
+        if relative.is_empty() || relative.split('/').any(|part| ["", ".", ".."].contains(&part)) {
+            return Err(error(io::ErrorKind::InvalidInput.into()));
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let found = File::open(root).and_then(|root| {
+            let way = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+            let group = rustix::fs::openat2(root, relative, flags, Mode::empty(), way)?;
+            Ok(rustix::fs::fstatfs(&group)?.f_type)
+        });
+        match found {
+            Ok(CGROUP2) => Ok(Group { path: root.join(relative) }),
+            Ok(_) => Err(error(io::ErrorKind::NotFound.into())),
+            Err(e) => Err(error(e)),
+        }
     }
 
     /// Makes the group, and those above it, where they do not exist.
@@ -410,6 +437,26 @@ mod tests {
             ["cannot leave cgroup /b:c of memory", "cannot leave cgroup /d of version 2"]
         );
         assert_eq!(fs::read_to_string(root.path().join("cpu/cgroup.procs")).unwrap(), "0");
+    }
+
+    #[test]
+    fn named_group_is_one_of_the_kernel() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("a")).unwrap();
+        std::os::unix::fs::symlink("/", root.path().join("link")).unwrap();
+        for path in ["", "/", "a", "a/..", "a/../a", "./a", "a//a", "../etc", "link", "link/etc"] {
+            assert!(Group::named(root.path(), path).is_err(), "{path}");
+        }
+        let Some(root) = Hierarchies::detect(&Roots::default()).unwrap().v2 else {
+            return gang_harness::skipped("no cgroups of version 2");
+        };
+        let below = Group::at(&root).children().unwrap().into_iter().next();
+        let Some(below) = below.filter(|group| group.path().to_str().is_some()) else {
+            return gang_harness::skipped("no cgroup below the root");
+        };
+        let name = below.path().strip_prefix(&root).unwrap().to_str().unwrap();
+        assert_eq!(Group::named(&root, name).unwrap(), below);
+        assert!(Group::named(&root, &format!("{name}/../{name}")).is_err());
     }
 
     #[test]

@@ -22,6 +22,13 @@ use crate::{daemon::Daemon, error::Error};
 /// The attributes and CPUs that the first thread of a job had.
 type First = (Attributes, CpuSet);
 
+/// A cgroup, with its processes and a handle on one of them.
+pub struct Claimed {
+    group: Group,
+    pub processes: Vec<u32>,
+    first: Arc<ProcessHandle>,
+}
+
 impl Daemon {
     /// Takes a process into a job, as its first one or as a further one.
     pub fn add_process(&self, peer: Peer, job: JobId, pid: u32) -> Result<(), Error> {
@@ -278,7 +285,7 @@ impl Daemon {
 
     /// A handle on a process that the peer may put into a job of that owner. The handle is taken
     /// first: so the process that is checked is the one that the handle names.
-    fn claim(&self, peer: Peer, owner_uid: u32, pid: u32) -> Result<Arc<ProcessHandle>, Error> {
+    pub fn claim(&self, peer: Peer, owner_uid: u32, pid: u32) -> Result<Arc<ProcessHandle>, Error> {
         self.claim_as(peer, owner_uid, pid, || format!("take process {pid} into a job"))
     }
 
@@ -351,22 +358,20 @@ impl Daemon {
         Ok(adopted.len())
     }
 
-    /// Makes a job of all processes of a cgroup; returns how many there were.
-    pub fn adopt_group(&self, peer: Peer, job: JobId, path: &str) -> Result<usize, Error> {
-        let owner_uid = self.permit(peer, job, "adopt a cgroup")?;
+    /// A cgroup whose processes the peer may put into a job of that owner, by the path that the peer
+    /// gave.
+    pub fn claim_group(&self, peer: Peer, owner_uid: u32, path: &str) -> Result<Claimed, Error> {
         let no_such = || Error::NoSuchCgroup(path.to_owned());
         let root = self.means.groups.as_ref().ok_or_else(|| Error::Failed {
             operation: "adopt a cgroup".into(),
             reason: "this daemon cannot use cgroups; gang status says why".into(),
         })?;
-        let relative = path.trim_start_matches('/');
-        if relative.is_empty() || relative.split('/').any(|part| part == ".." || part == ".") {
-            return Err(Error::invalid("cgroup", path, "a path below the root of the hierarchy"));
-        }
-        let group = Group::at(root.join(relative));
-        if !group.exists() {
-            return Err(no_such());
-        }
+        let group = Group::named(root, path).map_err(|error| match error.source.kind() {
+            std::io::ErrorKind::InvalidInput => {
+                Error::invalid("cgroup", path, "a path below the root of the hierarchy")
+            }
+            _ => no_such(),
+        })?;
         let below =
             group.children()?.into_iter().filter(|child| child.is_populated().unwrap_or(false));
         if let Some(child) = below.into_iter().next() {
@@ -391,6 +396,13 @@ impl Daemon {
             }
         }
         let first = first.ok_or_else(no_such)?;
+        Ok(Claimed { group, processes, first })
+    }
+
+    /// Makes a job of all processes of a cgroup; returns how many there were.
+    pub fn adopt_group(&self, peer: Peer, job: JobId, path: &str) -> Result<usize, Error> {
+        let owner_uid = self.permit(peer, job, "adopt a cgroup")?;
+        let Claimed { group, processes, first } = self.claim_group(peer, owner_uid, path)?;
         let policy =
             self.conductor.ask(move |state| state.job(job).map(|job| job.spec.policy))??;
         let _empty = self.locks.empty_job(job);

@@ -9,10 +9,10 @@ use gang_conductor::{
     Candidate, Job,
     admission::{Resources, Stock},
 };
-use gang_linux::{cgroup::Group, memory, process};
+use gang_linux::{memory, process};
 use gang_schedule::JobId;
 
-use super::admission::stock_of_machine;
+use super::{admission::stock_of_machine, peer::Peer};
 use crate::{daemon::Daemon, error::Error};
 
 /// The longest that a client waits for the clean-up of ended jobs before its own is registered;
@@ -75,18 +75,19 @@ impl Daemon {
         Ok(stock)
     }
 
-    /// The memory of a process and its descendants.
-    pub fn held_by_tree(&self, pid: u32) -> Resources {
-        let pids = process::descendants(&self.roots.proc, pid).unwrap_or_default();
+    /// The memory of a process and its descendants, as far as they are the peer's.
+    pub fn held_by_tree(&self, peer: Peer, pid: u32) -> Result<Resources, Error> {
+        self.claim(peer, peer.uid, pid)?;
+        let mut pids = process::descendants(&self.roots.proc, pid).unwrap_or_default();
+        pids.retain(|&pid| self.permit_owner(peer, peer.uid, pid, String::new).is_ok());
         let mem_bytes = memory::of_processes(&self.roots.proc, &pids);
-        Resources { mem_bytes, disk_bytes: 0 }
+        Ok(Resources { mem_bytes, disk_bytes: 0 })
     }
 
-    /// The memory of the processes of a cgroup.
-    pub fn held_by_group(&self, path: &str) -> Resources {
-        let group = self.means.groups.as_ref().map(|root| root.join(path.trim_start_matches('/')));
-        let pids = group.and_then(|group| Group::at(group).processes().ok()).unwrap_or_default();
+    /// The memory of the processes of a cgroup, which are the peer's.
+    pub fn held_by_group(&self, peer: Peer, path: &str) -> Result<Resources, Error> {
+        let pids = self.claim_group(peer, peer.uid, path)?.processes;
         let mem_bytes = memory::of_processes(&self.roots.proc, &pids);
-        Resources { mem_bytes, disk_bytes: 0 }
+        Ok(Resources { mem_bytes, disk_bytes: 0 })
     }
 }

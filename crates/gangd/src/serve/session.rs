@@ -155,8 +155,8 @@ impl Session {
             self.peer.permit_numbers("adopt processes")?;
         }
         let held = match (pid, &cgroup) {
-            (Some(pid), None) => self.daemon.held_by_tree(process_number(pid)?),
-            (None, Some(cgroup)) => self.daemon.held_by_group(cgroup),
+            (Some(pid), None) => self.daemon.held_by_tree(self.peer, process_number(pid)?)?,
+            (None, Some(cgroup)) => self.daemon.held_by_group(self.peer, cgroup)?,
             _ => return Err(Error::invalid("pid", "", "exactly one of pid and cgroup")),
         };
         let job = self.register_with(wanted, held)?;

@@ -30,6 +30,7 @@ use std::{
 use gang_engine::guardian;
 use gang_linux::{cgroup::Group, clock, descriptors, sched};
 use gang_timetable::priority;
+use nix::sys::signal::{SigSet, Signal};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     process::{Pid, PidfdFlags, pidfd_open},
@@ -97,8 +98,14 @@ impl GuardianKeeper {
             Keeper { socket, pulse, pid: Arc::clone(&pid), stop: Arc::clone(&stop), apart };
         let thread =
             std::thread::Builder::new().name("guardian-keeper".into()).spawn(move || {
-                if let Err(error) = descriptors::unshare_table() {
-                    let _ = first.send(Err(io::Error::other(error)));
+                // The pipes that handlers of signals write to are not in this thread's table: of a
+                // signal that the kernel had it handle, the daemon would not hear.
+                let heard = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]);
+                let unshared = heard.thread_block().map_err(io::Error::from);
+                let unshared =
+                    unshared.and_then(|()| descriptors::unshare_table().map_err(io::Error::other));
+                if let Err(error) = unshared {
+                    let _ = first.send(Err(error));
                     return;
                 }
                 // Without the right to it the guardian learns of the end some milliseconds later.

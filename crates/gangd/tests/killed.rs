@@ -327,6 +327,22 @@ fn needs_root_guardian_does_not_wait_for_empty_groups() {
     assert!(stays, "it is not the guardian's");
 }
 
+/// The kernel has any thread handle a signal that does not block it, where the first one starts
+/// another thread at that moment, say.
+#[test]
+fn signals_are_handled_where_the_daemon_hears_of_them() {
+    let place = Place::new(&[]);
+    let keepers = place.threads("guardian-keeper");
+    assert_eq!(keepers.len(), 1, "a thread with a table of open files of its own");
+    let path = format!("/proc/{}/task/{}/status", place.pid(), keepers[0]);
+    let status = fs::read_to_string(path).unwrap();
+    let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+    let blocked = u64::from_str_radix(blocked.trim(), 16).unwrap();
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        assert_ne!(blocked & 1 << (signal.as_raw() - 1), 0, "{signal:?}");
+    }
+}
+
 #[test]
 fn ending_daemon_does_not_wait_for_its_guardian() {
     let mut place = Place::new(&[]);

@@ -351,6 +351,13 @@ impl Conductor {
         }
     }
 
+    /// Threads of a job that are left alone may not run where they like yet.
+    pub fn is_unpinning(&self, id: JobId) -> bool {
+        let home = self.jobs.get(&id).and_then(|job| job.home.as_ref());
+        home.is_some_and(|home| home.members.has_left_alone())
+            || self.left_alone.iter().any(|(_, job, _)| *job == id)
+    }
+
     /// The same, once no timetable that has them is followed.
     fn unpin_left_alone_again(&mut self) {
         let (are_out, others) = std::mem::take(&mut self.left_alone)

@@ -328,6 +328,10 @@ impl Members {
         wish.is_some() && !self.keeps_attributes
     }
 
+    pub fn has_left_alone(&self) -> bool {
+        !self.left_alone.is_empty()
+    }
+
     /// The threads that are left alone from now on, and may be restricted to CPUs of a slot.
     pub fn take_left_alone(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.left_alone)

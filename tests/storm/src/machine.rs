@@ -1001,6 +1001,22 @@ impl Machine {
         Ok(())
     }
 
+    /// Threads that are left alone run where they like.
+    pub fn check_left_alone(&self, living: &Members) -> Result<(), String> {
+        for thread in living.threads().iter().filter(|it| it.is_exempt() && !it.user_pinned) {
+            let (tid, of) = (thread.tid, &self.threads[&thread.tid]);
+            let has = &self.model.affinity[&tid];
+            let is_own = *has == of.own_cpus || of.normal_cpus.contains(has);
+            if of.choice == Choice::Known && !is_own {
+                return Err(format!(
+                    "thread {tid} is left alone on {}, and has {has}",
+                    of.own_cpus
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// The members that live, of which it is known how they were, as they are to stand.
     pub fn living(&self, job: JobId, members: &Members) -> Members {
         let lives = |thread: &&gang_timetable::Thread| {

@@ -138,6 +138,10 @@ impl World {
                 let slot = slot.map(|slot| &slot.cpus);
                 slot.map_or(Ok(()), |slot| machine.check_places(&members, &home.members, slot))
             });
+            let stands = match core.is_unpinning(*id) {
+                false => stands.and_then(|()| machine.check_left_alone(&members)),
+                true => stands,
+            };
             let roster = daemon.rosters.get(id);
             // What a gang has just started is read with the next plans.
             let is_still = standing == Standing::Paused && !core.eligibility(job).is_gang();

@@ -33,6 +33,7 @@ use gang_protocol::{
     paths::{Surroundings, jobs_dir},
     peer,
 };
+use nix::sys::signal::SigSet;
 use rustix::process::getppid;
 
 use args::Args;
@@ -78,6 +79,8 @@ fn dispatch(args: &Args, starter: &mut Starter) -> anyhow::Result<()> {
         roots.proc.display()
     );
     if args.guardian {
+        // The thread of the daemon that has started it blocks some signals.
+        SigSet::all().thread_unblock().context("cannot hear of signals")?;
         let daemon = peer::credentials(&std::io::stdin()).ok().and_then(|daemon| daemon.pid);
         let daemon = daemon.map(NonZeroU32::get);
         let apart = args.guardian_group.as_ref().map(Group::at);

@@ -391,13 +391,14 @@ impl Members {
             self.chosen.remove(&tid);
             return;
         }
-        if *own != cpus && is_of_slot && self.chosen.contains_key(&tid) {
-            // By a timetable from before the choice was seen.
-            self.overruled.insert(tid);
+        let is_given_back = self.given_back.contains_key(&tid);
+        if *own != cpus && is_of_slot && (is_given_back || self.chosen.contains_key(&tid)) {
+            // By a timetable from before the choice was seen. Once is enough.
+            self.overruled.extend((!is_given_back).then_some(tid));
         } else if *own != cpus {
             self.own_cpus.insert(tid, cpus);
             // The one before is given back at any moment.
-            self.overruled.extend(self.given_back.contains_key(&tid).then_some(tid));
+            self.overruled.extend(is_given_back.then_some(tid));
         }
     }
 
@@ -598,6 +599,8 @@ mod tests {
         job.see_cpus(3, cpus(&[0, 1]), true, &online);
         let own = Action::Affinity { tid: 3, cpus: cpus(&[2]) };
         assert_eq!((job.take_overruled(), job.allowed(&online)), (vec![own], bound));
+        job.see_cpus(3, cpus(&[0, 1]), true, &online);
+        assert_eq!(job.take_overruled(), [], "it is on its way");
         job.see_cpus(3, cpus(&[2]), true, &online);
         job.end_pins();
         assert_eq!(job.user_pinned().count(), 0, "the timetable in force is from before it");

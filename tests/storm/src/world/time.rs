@@ -11,6 +11,9 @@ use super::{Died, Lane, MS, World};
 /// For how long a step of the clock may show: plans reach that far, and switchers sleep as long.
 pub(super) const STEP_SHOWS_NS: u64 = 600 * MS;
 
+/// More of them come in no time that passes at once.
+const TURNS_MAX: usize = 20_000;
+
 impl World {
     /// The conductor does not run for some time.
     pub(super) fn hang(&mut self, b: u16) {
@@ -85,8 +88,12 @@ impl World {
         while self.now.utc_ns < end_ns {
             turns += 1;
             let at_ns = self.next_ns(hangs).clamp(self.now.utc_ns, end_ns);
-            // A step that comes at once makes some progress, as on every machine.
-            let at_ns = if turns > 20_000 { end_ns } else { at_ns };
+            if turns > TURNS_MAX {
+                let what =
+                    "the conductor sleeps between two plans, and switchers between two edges";
+                self.machine.borrow_mut().violations.push(what.into());
+                break;
+            }
             let step_ns = at_ns - self.now.utc_ns;
             self.now.utc_ns = at_ns;
             self.now.monotonic_ns += step_ns;

@@ -406,8 +406,9 @@ impl Stage {
                 }
             });
         }
-        let row = plan.row.iter().filter(|_| !in_gap);
-        let row: Vec<InSlot> = row.map(|slot| self.jobs[&slot.job].in_slot).collect();
+        let row = plan.row.iter().filter(|_| !in_gap).map(|slot| &self.jobs[&slot.job]);
+        let row = row.filter(|job| job.members.controls.in_idle_group);
+        let row: Vec<InSlot> = row.map(|job| job.in_slot).collect();
         self.check_common_group(&row);
     }
 
@@ -443,8 +444,8 @@ impl Stage {
         }
     }
 
-    /// The group of all gangs is idle unless one of the row needs another weight, the highest of
-    /// those.
+    /// The group of all gangs is idle unless one of the row that is in it needs another weight, the
+    /// highest of those.
     fn check_common_group(&self, row: &[InSlot]) {
         if !self.has_common_group {
             return;

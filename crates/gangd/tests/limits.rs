@@ -98,7 +98,8 @@ fn jobs() {
         let refusal = limit(register(&mut client).unwrap_err());
         assert!(refusal.contains("limit of 3 jobs is reached"), "{refusal}");
     }
-    let adopted = gang_protocol::client::Adopted::Process(Program::spinner().pid_i64());
+    let program = Program::spinner();
+    let adopted = gang_protocol::client::Adopted::Process(program.pid_i64());
     let refusal = limit(client.adopt(&registration("adopted", 1), &adopted).unwrap_err());
     assert!(refusal.contains("limit of 3 jobs is reached"), "{refusal}");
     watched.goes_on();

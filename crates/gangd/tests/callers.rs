@@ -12,7 +12,7 @@ use gang_linux::{
 };
 use gang_protocol::{error::ClientError, v1::JobState};
 use place::{
-    Place, Program, groups_of, has_backend, is_released, job_with, policies, wait_until,
+    Place, Program, groups_of, has_backend, job_with, policies, wait_released, wait_until,
     with_each_backend,
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -94,7 +94,7 @@ fn needs_root_callers_group_is_frozen_and_killed_with_its_jobs() {
         // One that leaves its job is where it was called.
         place.client().remove_process(jobs[0], programs[0].pid_i64()).unwrap();
         assert!(groups_of(programs[0].pid()).contains(&caller.path().to_owned()));
-        wait_until("released", || is_released(programs[0].pid()));
+        wait_released(programs[0].pid(), "released");
         caller.0.write("cgroup.kill", "1").unwrap();
         wait_until("the jobs are over", || jobs.iter().all(|&job| place.job(job).is_none()));
         wait_until("nothing is left", || caller.groups_below() == 0);
@@ -172,7 +172,7 @@ fn needs_root_job_below_its_caller_outlives_the_daemon() {
         }
         let group = group_of(&place, job);
         place.kill();
-        wait_until("released", || is_released(program.pid()));
+        wait_released(program.pid(), "released");
         place.start();
         assert_eq!(group_of(&place, job), group, "the next daemon finds it there");
         wait_until("slots", || place.job(job).unwrap().slots > 3);
@@ -243,7 +243,7 @@ fn needs_root_quota_of_a_caller_binds_the_job() {
         error => panic!("{error}"),
     }
     place.client().remove_process(job, limited.pid_i64()).unwrap();
-    wait_until("released", || is_released(limited.pid()));
+    wait_released(limited.pid(), "released");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use gang_protocol::{
     v1,
 };
 use place::{
-    Place, Program, has_backend, is_released, is_root, job_with, registration, wait_until,
+    Place, Program, has_backend, is_root, job_with, registration, wait_released, wait_until,
     what_is_left, with_each_backend,
 };
 use rustix::process::{Pid, setpriority_process};
@@ -55,12 +55,16 @@ fn needs_root_process_leaves_stopped_job_and_runs_on() {
         client.suspend(job).unwrap();
         wait_until("suspended", || place.job(job).unwrap().state == v1::JobState::suspended);
         client.remove_process(job, leaves.pid_i64()).unwrap();
-        assert!(is_released(leaves.pid()), "{backend}: it has back what it had");
+        assert_eq!(what_is_left(leaves.pid()), None, "{backend}: it has back what it had");
         assert_eq!(groups_of(leaves.pid()), before, "{backend}");
         assert_eq!(place.job(job).unwrap().processes, 1);
         leaves.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
         wait_until("what it starts runs", || used(leaves.pid()) > 3);
-        assert!(is_released(leaves.pid()), "{backend}: its children follow it, not the job");
+        assert_eq!(
+            what_is_left(leaves.pid()),
+            None,
+            "{backend}: its children follow it, not the job"
+        );
         assert_eq!(place.job(job).unwrap().processes, 1);
         assert_eq!(place.client().check().unwrap().violations, []);
     }
@@ -325,7 +329,7 @@ fn needs_root_processes_go_back_to_their_origins() {
     place.kill();
     place.start();
     place.client().shutdown().unwrap();
-    wait_until("the other one is home", || is_home(&stays) && is_released(stays.pid()));
+    wait_until("the other one is home", || is_home(&stays) && what_is_left(stays.pid()).is_none());
     wait_until("and the first", || !is_home(&first) && groups_of(first.pid()) != homes[0]);
     assert_eq!((nice(&stays), nice(&first)), (0, 10));
     // The group goes when nobody is in it any more.
@@ -364,13 +368,13 @@ fn needs_root_policy_changes_to_none_and_back() {
 
         client.set_policy(job, v1::Policy::none).unwrap();
         // The kernel takes a moment to thaw a group.
-        wait_until("it has back what it had", || is_released(program.pid()));
+        wait_released(program.pid(), "it has back what it had");
         assert_eq!(outside_cpu(&groups_of(program.pid())), outside_cpu(&before), "{backend}");
         let shown = place.job(job).unwrap();
         assert_eq!((shown.policy, shown.processes), (v1::Policy::none, 2), "{backend}");
         program.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
         wait_until("another child", || place.job(job).unwrap().processes == 3);
-        assert!(is_released(program.pid()), "{backend}: neither is its child a gang");
+        assert_eq!(what_is_left(program.pid()), None, "{backend}: neither is its child a gang");
         // Twice is once.
         client.set_policy(job, v1::Policy::none).unwrap();
 
@@ -387,7 +391,7 @@ fn needs_root_policy_changes_to_none_and_back() {
         assert_eq!(place.job(job).unwrap().policy, v1::Policy::none, "{backend}");
         place.client().set_policy(job, v1::Policy::gang).unwrap();
         place.kill();
-        wait_until("released", || is_released(program.pid()));
+        wait_released(program.pid(), "released");
     }
 }
 

@@ -14,8 +14,8 @@ use gang_harness::skipped;
 use gang_linux::{process, sched::SchedPolicy};
 use gang_protocol::{client::Registration, v1};
 use place::{
-    Place, Program, SPIN, has_backend, is_released, is_root, job_with, machine, policies,
-    registration, wait_busily_until, wait_until,
+    Place, Program, SPIN, has_backend, is_root, job_with, machine, policies, registration,
+    wait_busily_until, wait_released, wait_until,
 };
 
 #[test]
@@ -212,7 +212,7 @@ fn needs_root_unused_job_is_forgotten_and_restored() {
     wait_until("idle", || state(second) == Some(v1::JobState::idle));
     wait_until("it leaves", || place.job(second).is_none());
     wait_until("its process is where it was", || home(&other).unwrap() == before);
-    wait_until("released", || is_released(other.pid()));
+    wait_released(other.pid(), "released");
     let slots = place.job(first).expect("who wakes now and then stays").slots;
     wait_until("slots", || place.job(first).is_some_and(|job| job.slots > slots));
     assert_eq!(place.client().check().unwrap().violations, []);

@@ -14,8 +14,8 @@ use gang_protocol::{
     v1,
 };
 use place::{
-    Place, Program, SPIN, gives_way, has_backend, is_released, is_root, job_with, machine,
-    patient_client, policies, registration, wait_for, wait_until, what_is_left,
+    Place, Program, SPIN, gives_way, has_backend, is_root, job_with, machine, patient_client,
+    policies, registration, wait_for, wait_released, wait_until, what_is_left,
 };
 
 #[test]
@@ -86,7 +86,7 @@ fn needs_root_restarted_daemon_finds_its_jobs() {
     let (first, second) = (job_with(&place, &running, 1), job_with(&place, &suspended, 1));
     place.client().suspend(second).unwrap();
     place.kill();
-    wait_until("released", || is_released(running.pid()));
+    wait_released(running.pid(), "released");
     place.start();
     let found = place.job(first).unwrap();
     assert_eq!((found.name.as_str(), found.cpus, found.processes > 0), ("job", 1, true));
@@ -108,7 +108,7 @@ fn needs_root_a_daemon_that_ends_leaves_no_trace() {
     wait_until("raised", || policies(program.pid()).contains(&SchedPolicy::Fifo));
     let group = place.job(job).unwrap().cgroup.unwrap();
     place.client().shutdown().unwrap();
-    wait_until("released", || is_released(program.pid()));
+    wait_released(program.pid(), "released");
     wait_until("the group is gone", || !Path::new(&group).exists());
     assert_eq!(fs::read_to_string(format!("/proc/{}/cgroup", program.pid())).unwrap(), home);
     // But the configuration, and which number the next job has.
@@ -133,16 +133,16 @@ fn needs_root_process_that_leaves_is_as_before() {
         assert_eq!(place.job(job).unwrap().processes, 2);
         place.client().remove_process(job, other.pid_i64()).unwrap();
         assert_eq!(place.job(job).unwrap().processes, 1);
-        wait_until("released", || is_released(other.pid()));
+        wait_released(other.pid(), "released");
         assert_eq!(home(other.pid()), before);
         let slots = place.job(job).unwrap().slots;
         wait_until("more slots", || place.job(job).unwrap().slots > slots + 30);
-        assert!(is_released(other.pid()), "it is in no timetable any more");
+        assert_eq!(what_is_left(other.pid()), None, "it is in no timetable any more");
         let again = place.client().remove_process(job, other.pid_i64()).unwrap_err();
         assert!(again.to_string().contains("no process"), "{again}");
         place.client().remove_process(job, one.pid_i64()).unwrap();
         wait_until("a job without a process ends", || place.job(job).is_none());
-        wait_until("released", || is_released(one.pid()));
+        wait_released(one.pid(), "released");
     }
 }
 
@@ -409,7 +409,7 @@ fn needs_root_children_of_a_slot_are_switched_and_released() {
     assert!(processes.len() > 20, "{processes:?}");
     place.kill();
     for pid in processes {
-        wait_until("released", || what_is_left(pid).is_none());
+        wait_released(pid, "released");
     }
     place.start();
     place.client().kill(job, 9).unwrap();
@@ -511,7 +511,7 @@ fn needs_root_a_job_of_policy_none_is_left_to_linux() {
     let job = client.register(&spec).unwrap();
     client.add_process(job, program.pid_i64()).unwrap();
     wait_until("its time is counted", || place.job(job).unwrap().cpu_time_ns > 100_000_000);
-    assert!(is_released(program.pid()));
+    assert_eq!(what_is_left(program.pid()), None);
     assert_eq!(place.job(job).unwrap().slots, 0);
 }
 

@@ -18,7 +18,7 @@ use gang_protocol::paths::jobs_dir;
 use gang_timetable::Backend;
 use place::{
     Held, Place, Program, gives_way, groups_of, has_backend, is_root, job_with, machine, policies,
-    stands_still, wait_busily_until, wait_until, what_is_left, with_each_backend,
+    stands_still, wait_busily_until, wait_released, wait_until, with_each_backend,
 };
 use rustix::process::Signal;
 
@@ -46,7 +46,7 @@ impl Jobs {
     }
 
     fn are_released(&self, when: &str) {
-        self.programs.iter().for_each(|program| is_released(program.pid(), when));
+        self.programs.iter().for_each(|program| wait_released(program.pid(), when));
     }
 
     /// Checks what the release printed of them.
@@ -61,19 +61,6 @@ impl Jobs {
         assert!(["1", "2"].contains(&paused), "{report}");
         assert_eq!(end.trim_end(), fate);
     }
-}
-
-/// Waits until nothing is left of gangd with a program. Where something stays, the panic names it.
-fn is_released(pid: u32, when: &str) {
-    let mut left = None;
-    wait_until(when, || {
-        let now = what_is_left(pid);
-        if now.is_some() && now != left {
-            eprintln!("{when}: {now:?}");
-        }
-        left = now;
-        left.is_none()
-    });
 }
 
 #[test]
@@ -209,7 +196,7 @@ fn needs_root_kill_mid_switch_releases_everyone() {
             place.signal(Signal::KILL);
             drop(held);
             place.kill();
-            pids.iter().for_each(|&pid| is_released(pid, "who was killed half way"));
+            pids.iter().for_each(|&pid| wait_released(pid, "who was killed half way"));
             place.start();
         }
     });

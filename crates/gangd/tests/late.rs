@@ -11,7 +11,8 @@ use std::{
 
 use gang_linux::process;
 use place::{
-    Held, Place, Program, job_with, stands_still, wait_until, what_is_left, with_each_backend,
+    Held, Place, Program, job_with, stands_still, wait_released, wait_until, what_is_left,
+    with_each_backend,
 };
 
 /// Most of them end where there is no gap in which all gangs leave their slots anyway.
@@ -114,7 +115,7 @@ fn needs_root_uncontended_gang_runs_after_late_switcher() {
             let remove = move || another.remove_process(job, pid);
             let removed = without(tid, || thread::spawn(remove));
             removed.join().unwrap().unwrap();
-            wait_until("released", || what_is_left(rival.pid()).is_none());
+            wait_released(rival.pid(), "released");
             goes_on(&stays);
             is_as_planned(&place, "uncontended again");
         }

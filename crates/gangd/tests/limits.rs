@@ -20,8 +20,8 @@ use gang_harness::{TEST_TIMEOUT, skipped};
 use gang_linux::process;
 use gang_protocol::{client::Client, error::ClientError, limits::MESSAGE_MAX, v1};
 use place::{
-    Place, Program, SPIN, has_backend, is_root, job_with, machine, registration, wait_until,
-    what_is_left,
+    Place, Program, SPIN, has_backend, is_root, job_with, machine, registration, wait_released,
+    wait_until,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -363,7 +363,7 @@ fn needs_root_threads_of_a_job() {
     place.kill();
     // As ordinary threads they would spin beside the test's own.
     go.write_all(GO).unwrap();
-    wait_until("released", || what_is_left(program.pid()).is_none());
+    wait_released(program.pid(), "released");
 }
 
 /// Many processes that compute, and one that sleeps, which none of the others is like.
@@ -502,6 +502,6 @@ fn needs_root_processes_of_a_job() {
     // All are in the same groups, and nothing else was done to them.
     let last = processes.iter().map(|process| process.pid).max().unwrap() as u32;
     for pid in [last, neighbour.pid()] {
-        wait_until("released", || what_is_left(pid).is_none());
+        wait_released(pid, "released");
     }
 }

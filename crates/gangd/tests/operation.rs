@@ -17,8 +17,8 @@ use gang_harness::{TEST_TIMEOUT, skipped};
 use gang_linux::sched::SchedPolicy;
 use gang_protocol::client::Client;
 use place::{
-    Place, Program, has_backend, is_released, job_with, patient_client, policies, registration,
-    wait_busily_until, wait_until,
+    Place, Program, has_backend, job_with, patient_client, policies, registration,
+    wait_busily_until, wait_released, wait_until,
 };
 use rustix::process::Signal;
 
@@ -33,7 +33,7 @@ fn needs_root_release_keeps_jobs_for_the_next_daemon() {
     wait_until("raised", || policies(program.pid()).contains(&SchedPolicy::Fifo));
     place.kill();
     place.release(&["--keep-jobs"]);
-    wait_until("released", || is_released(program.pid()));
+    wait_released(program.pid(), "released");
     place.start();
     wait_until("the job is found again", || place.job(job).is_some());
     wait_until("raised again", || policies(program.pid()).contains(&SchedPolicy::Fifo));

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, fs, io::Write, path::Path};
 
 use gang_linux::clock;
 use place::{
-    Place, Program, SPIN, has_backend, is_released, job_with, machine, wait_busily_until,
+    Place, Program, SPIN, has_backend, job_with, machine, wait_busily_until, wait_released,
     wait_until,
 };
 
@@ -129,7 +129,7 @@ fn needs_root_signals_announce_slots_to_listeners() {
     wait_until("pauses and goes on", || heard("pause") > 2 && heard("continue") > 2);
     assert_eq!(place.job(job).unwrap().processes, 2);
     place.kill();
-    wait_until("released", || is_released(one.pid()));
+    wait_released(one.pid(), "released");
     let last = || fs::read_to_string(&log).unwrap().lines().last().map(str::to_owned);
     wait_until("the signal to go on", || last().as_deref() == Some("continue"));
     place.start();

@@ -12,7 +12,8 @@ use std::{
 use gang_harness::skipped;
 use gang_protocol::client::Registration;
 use place::{
-    Place, Program, has_backend, is_root, job_with, machine, registration, wait_until, what_is_left,
+    Place, Program, has_backend, is_root, job_with, machine, registration, wait_released,
+    wait_until,
 };
 
 /// Neither handler may be interrupted by the other.
@@ -78,12 +79,12 @@ fn needs_root_endless_handler_holds_up_no_slot() {
         assert_eq!(place.client().check().unwrap().violations, [], "{backend}");
         // The program leaves, and is taken from a daemon that dies, as others are.
         place.client().remove_process(job, program.pid_i64()).unwrap();
-        wait_until("nothing of it is left", || what_is_left(program.pid()).is_none());
+        wait_released(program.pid(), "nothing of it is left");
         let again = client.register(&listens).unwrap();
         client.add_process(again, program.pid_i64()).unwrap();
         wait_until("slots again", || slots(again) > 3);
         place.kill();
-        wait_until("released", || what_is_left(program.pid()).is_none());
+        wait_released(program.pid(), "released");
         place.start();
     }
 }

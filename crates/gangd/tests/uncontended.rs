@@ -14,8 +14,8 @@ use gang_harness::skipped;
 use gang_linux::sched::SchedPolicy;
 use gang_protocol::v1;
 use place::{
-    Place, Program, SPIN, gives_way, has_backend, is_released, job_with, machine, policies,
-    wait_for, wait_until,
+    Place, Program, SPIN, gives_way, has_backend, job_with, machine, policies, wait_for,
+    wait_released, wait_until,
 };
 
 /// Each test here has the machine for itself, as far as the others go.
@@ -104,7 +104,7 @@ fn needs_root_and_bpf_uncontended_gang_is_left_to_linux() {
     nothing_is_wrong(&place);
 
     place.kill();
-    wait_until("released", || is_released(program.pid()));
+    wait_released(program.pid(), "released");
     place.start();
     wait_until("slots by the next daemon", || place.job(job).is_some_and(|job| job.slots > 10));
     wait_until("measured", || place.status().measuring == v1::Measuring::yes);

@@ -14,7 +14,7 @@ use gang_linux::{
     sched::{self, SchedPolicy},
 };
 use gang_protocol::{client::Client, v1};
-use place::{Place, Program, is_released, is_root, job_with, registration, wait_until};
+use place::{Place, Program, is_root, job_with, registration, wait_released, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Known to every machine as nobody.
@@ -188,12 +188,12 @@ fn needs_root_cap_sys_nice_suffices_to_raise() {
     // The guardian may do what the daemon may.
     place.kill();
     for program in &programs {
-        wait_until("released", || is_released(program.pid()));
+        wait_released(program.pid(), "released");
     }
     place.start();
     wait_until("raised by the next daemon", || policy(&programs[0]) == SchedPolicy::Fifo);
     place.client().shutdown().unwrap();
     for program in &programs {
-        wait_until("released", || is_released(program.pid()));
+        wait_released(program.pid(), "released");
     }
 }

@@ -19,7 +19,7 @@ use gang_protocol::{
     v1,
 };
 use place::{
-    Place, Program, has_backend, is_released, job_with, patient_client, registration, wait_until,
+    Place, Program, has_backend, job_with, patient_client, registration, wait_until, what_is_left,
 };
 
 /// Known to every machine, as daemon and nobody.
@@ -317,7 +317,7 @@ fn needs_root_cgroup_with_foreign_processes_is_refused() {
         stranger.env("GANG_TEST_GROUP", &name);
         succeeds(stranger);
         assert_eq!(home(&theirs), before);
-        assert!(is_released(theirs.pid()));
+        assert_eq!(what_is_left(theirs.pid()), None);
     }
     drop((theirs, his));
     wait_until("the test's group can go", || group.remove().is_ok());

@@ -305,9 +305,17 @@ pub fn policies(pid: u32) -> Vec<sched::SchedPolicy> {
     threads.filter_map(|tid| sched::get(tid).ok()).map(|attributes| attributes.policy).collect()
 }
 
-/// Nothing of gangd is left on any thread or process below one that this test has started.
-pub fn is_released(pid: u32) -> bool {
-    what_is_left(pid).is_none()
+/// Waits until nothing is left of gangd with a program, and prints what still is.
+pub fn wait_released(pid: u32, when: &str) {
+    let mut last = None;
+    wait_until(when, || {
+        let left = what_is_left(pid);
+        if left.is_some() && left != last {
+            eprintln!("{when}: {left:?}");
+        }
+        last = left;
+        last.is_none()
+    });
 }
 
 /// A thread that is not as the test's own threads are, of which gangd knows nothing, and how it

@@ -71,20 +71,20 @@ fn handles_of(
     Ok(handles)
 }
 
-/// Removes a group without processes; true where it has one, if only until the process has ended. A
-/// group in which a program left groups of its own stays: those are not the daemon's.
-fn remove_unused(group: &Group) -> bool {
-    let is_busy =
-        group.remove().is_err_and(|error| error.source.kind() == std::io::ErrorKind::ResourceBusy);
-    let has_groups = || group.children().is_ok_and(|groups| !groups.is_empty());
-    is_busy && (!has_groups() || group.is_populated().unwrap_or(false))
-}
-
 /// Removes the groups of jobs in which nobody is; true where somebody is in one of them.
 fn remove_all_unused(parent: &Group) -> bool {
-    let used =
-        parent.children().unwrap_or_default().iter().filter(|group| remove_unused(group)).count();
-    used > 0
+    let groups = parent.children().unwrap_or_default();
+    groups.iter().filter(|group| group.remove_unused()).count() > 0
+}
+
+/// The groups that are made for a job alone.
+fn made_for(placement: &Placement) -> Vec<Group> {
+    let Placement::Cgroup { group, cpu_group, cpu_group_is_shared, adopted, .. } = placement else {
+        return Vec::new();
+    };
+    let own = Some(group).filter(|_| !adopted);
+    let of_cpu = cpu_group.as_ref().filter(|_| !cpu_group_is_shared);
+    own.into_iter().chain(of_cpu).map(Group::at).collect()
 }
 
 fn guardian_group(root: &Path, name: &str) -> Group {
@@ -140,20 +140,55 @@ impl Cgroups {
         self.root.as_ref().map(|root| Group::at(root).child(&self.name))
     }
 
-    /// Makes the groups of a job for its first process, and returns where the job lives. A job that
-    /// Linux alone schedules lives beside the others, in no group that is idle as a whole.
-    pub fn make_for(&self, job: JobId, policy: Policy, first: &ProcessHandle) -> Result<Placement> {
+    /// Where a job is going to live, by its first process. A job that Linux alone schedules lives
+    /// beside the others, in no group that is idle as a whole. Nothing is made yet.
+    pub fn placement_for(
+        &self,
+        job: JobId,
+        policy: Policy,
+        first: &ProcessHandle,
+    ) -> Result<Placement> {
+        let Some(group) = self.own_of(job, policy) else {
+            let started = process::stat(&self.roots.proc, first.pid)?.start_ticks;
+            return Ok(Placement::Tree { processes: vec![(first.pid, started)] });
+        };
+        self.in_group(job, policy, &group, first.pid, false)
+    }
+
+    /// The group of version 2 that a job is to have.
+    fn own_of(&self, job: JobId, policy: Policy) -> Option<Group> {
         let parent = match policy {
             Policy::Gang => self.parent(),
             Policy::None => self.plain_parent(),
         };
-        let Some(parent) = parent else {
-            let started = process::stat(&self.roots.proc, first.pid)?.start_ticks;
-            return Ok(Placement::Tree { processes: vec![(first.pid, started)] });
-        };
-        let group = parent.child(format!("job-{job}"));
-        group.create()?;
-        self.in_group(job, policy, &group, first.pid, false)
+        parent.map(|parent| parent.child(format!("job-{job}")))
+    }
+
+    /// Makes the groups in which a job is going to live, where they are not there.
+    pub fn make(&self, placement: &Placement) -> Result<()> {
+        let Placement::Cgroup { group, cpu_group, adopted, .. } = placement else { return Ok(()) };
+        if !adopted {
+            Group::at(group).create()?;
+        }
+        cpu_group.as_ref().map_or(Ok(()), |group| self.cpu.make(group))
+    }
+
+    /// Removes what is left of the groups that a job may have had by its policies; true where one
+    /// of them has processes.
+    pub fn remove_all_of(&self, job: JobId) -> bool {
+        let policies = [Policy::Gang, Policy::None];
+        let own = policies.into_iter().filter_map(|policy| self.own_of(job, policy));
+        let of_cpu = self.cpu.own_group_of(&self.name, job);
+        own.chain(of_cpu).filter(Group::remove_unused).count() > 0
+    }
+
+    /// Removes the groups that were made for one placement of a job, and that are not of the other
+    /// one, where they have no processes.
+    pub fn unmake(&self, placement: &Placement, but: &Placement) {
+        let kept = made_for(but);
+        for group in made_for(placement).into_iter().filter(|group| !kept.contains(group)) {
+            group.remove_unused();
+        }
     }
 
     /// Where a job lives that is a cgroup already.
@@ -176,11 +211,10 @@ impl Cgroups {
         adopted: bool,
     ) -> Result<Placement> {
         let (origin, cpu_origin) = self.origins(first)?;
-        let cpu_group = self.cpu.of_job(&self.name, job, policy)?;
         Ok(Placement::Cgroup {
             group: group.path().into(),
             origin,
-            cpu_group: cpu_group.map(|group| group.path().into()),
+            cpu_group: self.cpu.of_job(&self.name, job, policy),
             cpu_origin,
             cpu_group_is_shared: self.cpu.is_shared(),
             adopted,
@@ -313,28 +347,16 @@ impl Cgroups {
         Ok(())
     }
 
-    /// Where a job lives when it is scheduled by another policy.
-    pub fn placement_by(
-        &self,
-        job: JobId,
-        policy: Policy,
-        placement: &Placement,
-    ) -> Result<Placement> {
+    /// Where a job is going to live when it is scheduled by another policy. Nothing is made yet.
+    pub fn placement_by(&self, job: JobId, policy: Policy, placement: &Placement) -> Placement {
         let mut to = placement.clone();
-        let Placement::Cgroup { group, cpu_group, adopted, .. } = &mut to else { return Ok(to) };
-        *cpu_group = self.cpu.of_job(&self.name, job, policy)?.map(|group| group.path().into());
-        if self.cpu.is_above() && !*adopted {
-            let parent = match policy {
-                Policy::Gang => self.parent(),
-                Policy::None => self.plain_parent(),
-            };
-            if let Some(parent) = parent {
-                let own = parent.child(format!("job-{job}"));
-                own.create()?;
-                *group = own.path().into();
-            }
+        let Placement::Cgroup { group, cpu_group, adopted, .. } = &mut to else { return to };
+        *cpu_group = self.cpu.of_job(&self.name, job, policy);
+        let is_elsewhere = self.cpu.is_above() && !*adopted;
+        if let Some(own) = self.own_of(job, policy).filter(|_| is_elsewhere) {
+            *group = own.path().into();
         }
-        Ok(to)
+        to
     }
 
     /// Moves a process from where its job lived to where it lives now.
@@ -458,7 +480,7 @@ impl Cgroups {
             // The groups of jobs that are not on file any more: a user who removes a runtime
             // directory does not wait for the guardian.
             used |= remove_all_unused(&group);
-            used |= remove_unused(&group);
+            used |= group.remove_unused();
         }
         // A guardian removes its own, unless it is killed.
         if let Some(root) = &hierarchies.v2 {
@@ -469,7 +491,7 @@ impl Cgroups {
         for group in Group::at(root).children().unwrap_or_default() {
             let name = group.path().file_name().and_then(|name| name.to_str());
             if name.is_some_and(|name| name.starts_with(&of_jobs)) {
-                used |= remove_unused(&group);
+                used |= group.remove_unused();
             }
         }
         shared_group::remove(root);

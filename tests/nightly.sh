@@ -10,6 +10,7 @@
 #   spaces    `make test` in a clone whose path has spaces
 #   user      `make test` without root
 #   stopped   all tests in a guest whose virtual CPUs are stopped at random for 1 to 20 ms
+#   starts    1,000 killed starts with each backend, of which nothing may stay
 #   surroundings  all cases of tests/surroundings with all backends
 #   storms    a million seeds of tests/storm
 #   faults    tests/storm/faults.sh: storms find the faults that are kept beside them
@@ -24,6 +25,10 @@ part() {
     busy) tests/conditions.sh busy 2 && tests/conditions.sh busy 8 ;;
     quota | spaces | user) tests/conditions.sh "$1" ;;
     stopped) tests/vm.sh tests ;;
+    starts)
+      cargo build --quiet --locked --package gang --package gangd
+      GANG_STARTS=1000 cargo test --quiet --locked --package gangd --test starts
+      ;;
     surroundings) GANG_SURROUNDINGS=all tests/all.sh gang-surroundings ;;
     storms) cargo run --quiet --locked --package gang-storm -- 0..1000000 ;;
     faults) tests/storm/faults.sh ;;
@@ -34,7 +39,7 @@ part() {
 }
 
 parts=("$@")
-((${#parts[@]})) || parts=(figures busy quota spaces user stopped surroundings storms faults vm distros)
+((${#parts[@]})) || parts=(figures busy quota spaces user stopped starts surroundings storms faults vm distros)
 outcomes=()
 failures=0
 for part in "${parts[@]}"; do

@@ -4,7 +4,7 @@
 //! it starts or stops; so do the service manager's stop command and the next `gang` command.
 //! Releasing what is released changes nothing, so that it may be done twice, and by two at once.
 
-use std::{collections::BTreeSet, path::Path, time::Duration};
+use std::{cell::Cell, collections::BTreeSet, path::Path, time::Duration};
 
 use gang_linux::{Roots, cgroup::Group, error::unless_gone, process};
 use gang_schedule::CpuSet;
@@ -12,7 +12,7 @@ use gang_timetable::{
     Attributes,
     record::{Confinement, Placement, Record, Single},
 };
-use rustix::process::Signal;
+use rustix::{io::Errno, process::Signal};
 
 use crate::{
     bound::ProcessHandle, listeners, page, pins::Pins, shared_group, singles, store::Store, thread,
@@ -28,6 +28,8 @@ pub struct Found {
     pub lowered: usize,
     /// Jobs that stood still.
     pub paused: usize,
+    /// Steps for which descriptors or memory were missing: something is left to release.
+    pub missed: usize,
 }
 
 impl std::ops::AddAssign for Found {
@@ -36,6 +38,7 @@ impl std::ops::AddAssign for Found {
         self.threads += other.threads;
         self.lowered += other.lowered;
         self.paused += other.paused;
+        self.missed += other.missed;
     }
 }
 
@@ -55,18 +58,19 @@ pub fn all(roots: &Roots, store: &Store) -> Found {
 
 /// Releases one job.
 pub fn job(roots: &Roots, store: &Store, record: &Record) -> Found {
-    let pins = or_default(Pins::read(&store.pins(record.id)));
-    let record = &Past { record, pins, proc_root: &roots.proc };
+    let mut past = Past { record, pins: None, proc_root: &roots.proc, missed: Cell::new(0) };
+    past.pins = past.or_default(Pins::read(&store.pins(record.id)));
+    let record = &past;
     let mut found = match &record.placement {
         Placement::Cgroup { group, cpu_group, cpu_group_is_shared, .. } => {
             let group = Group::at(group);
             let found = release_group(&group, record);
-            reset_controls(&group);
+            record.add_missed(reset_controls(&group));
             if let (Some(own), false) = (cpu_group, cpu_group_is_shared) {
-                reset_controls(&Group::at(own));
+                record.add_missed(reset_controls(&Group::at(own)));
             }
             if record.signals {
-                listeners::let_go(&roots.proc, &or_default(group.processes()));
+                listeners::let_go(&roots.proc, &record.or_default(group.processes()));
             }
             // It may not be in the group yet, and have its slot already.
             let coming = release_tree(&roots.proc, record.coming.as_slice(), record);
@@ -77,9 +81,10 @@ pub fn job(roots: &Roots, store: &Store, record: &Record) -> Found {
         Placement::Threads { threads } => release_singles(&roots.proc, threads, record),
     };
     if let Some(at) = record.placement.confinement() {
-        remove_memory_limit(at);
+        record.or_default(remove_memory_limit(at));
     }
     found.jobs = usize::from(found.threads > 0);
+    found.missed = record.missed.get();
     found
 }
 
@@ -90,12 +95,24 @@ struct Past<'a> {
     /// so.
     pins: Option<Pins>,
     proc_root: &'a Path,
+    missed: Cell<usize>,
 }
 
 /// How far up it is looked for what an owner wants of a thread that nobody has read.
 const STARTERS_MAX: usize = 16;
 
 impl Past<'_> {
+    fn add_missed(&self, steps: usize) {
+        self.missed.set(self.missed.get() + steps);
+    }
+
+    /// As [`or_default`], and counts a step that was missed.
+    fn or_default<T: Default>(&self, found: gang_linux::Result<T>) -> T {
+        let (value, missed) = or_missed(found);
+        self.add_missed(missed);
+        value
+    }
+
     /// The attributes that the owner of a thread wants, on file of it or of one that started it.
     fn own(&self, tid: u32) -> Option<Attributes> {
         let pins = self.pins.as_ref().filter(|pins| !pins.all_own().is_empty())?;
@@ -118,17 +135,19 @@ impl std::ops::Deref for Past<'_> {
 const WEIGHTS: [(&str, &str, &str); 2] =
     [("cpu.weight", "10000", "100"), ("cpu.shares", "262144", "1024")];
 
-/// Takes back from a group what a slot gave to it, or the time between two slots.
-fn reset_controls(group: &Group) {
+/// Takes back from a group what a slot gave to it, or the time between two slots. Returns how many
+/// steps were missed.
+fn reset_controls(group: &Group) -> usize {
+    let mut missed = 0;
     // The weight of one that was idle is the usual one then.
-    if or_default(group.read("cpu.idle")).trim() == "1" {
-        or_default(group.write("cpu.idle", "0"));
-    }
-    for (file, raised, usual) in WEIGHTS {
-        if or_default(group.read(file)).trim() == raised {
-            or_default(group.write(file, usual));
+    for (file, given, usual) in [("cpu.idle", "1", "0")].into_iter().chain(WEIGHTS) {
+        let (now, unread) = or_missed(group.read(file));
+        missed += unread;
+        if now.trim() == given {
+            missed += or_missed(group.write(file, usual)).1;
         }
     }
+    missed
 }
 
 /// Lets no job give way to the rest of the machine any more, for as long as no daemon schedules
@@ -169,26 +188,31 @@ fn from_common_group(record: &Record, wanted: &impl Fn() -> bool) {
                 });
             }
         }
-        _ if !adopted => group.parent().map(Group::at).iter().for_each(reset_controls),
+        _ if !adopted => {
+            group.parent().map(Group::at).iter().for_each(|group| {
+                reset_controls(group);
+            });
+        }
         _ => {}
     }
 }
 
 /// Lets a job have as much memory as it could have without gangd; its processes stay where they are
 /// counted.
-fn remove_memory_limit(at: &Confinement) {
+fn remove_memory_limit(at: &Confinement) -> gang_linux::Result<()> {
     let (file, limit) = match (&at.origin, at.inherited) {
         (Some(_), _) => ("memory.limit_in_bytes", "-1".to_owned()),
         (None, None) => ("memory.max", "max".to_owned()),
         (None, Some(bytes)) => ("memory.max", bytes.to_string()),
     };
-    or_default(Group::at(&at.group).write(file, limit));
+    Group::at(&at.group).write(file, limit)
 }
 
-/// Leaves no trace of a limit on the memory of a job.
-pub fn unconfine(at: &Confinement) {
-    remove_memory_limit(at);
-    let Some(origin) = &at.origin else { return };
+/// Leaves no trace of a limit on the memory of a job; false where a group stays, as with
+/// [`dissolve`].
+pub fn unconfine(at: &Confinement) -> bool {
+    or_default(remove_memory_limit(at));
+    let Some(origin) = &at.origin else { return true };
     let group = Group::at(&at.group);
     // Others may be started while those that were found are moved.
     for _ in 0..ROUNDS_MAX {
@@ -196,9 +220,11 @@ pub fn unconfine(at: &Confinement) {
         if processes.is_empty() {
             break;
         }
-        processes.into_iter().for_each(|pid| move_to_origin(pid, origin));
+        for pid in processes {
+            move_to_origin(pid, origin);
+        }
     }
-    remove(&group);
+    remove(&group)
 }
 
 /// The threads of a job are read again until none needs anything, at most so often. A thread may
@@ -208,18 +234,26 @@ const ROUNDS_MAX: usize = 100;
 /// The value, or its default. An error is logged, unless the thing is gone: a release goes on with
 /// what else there is to release.
 fn or_default<T: Default>(found: gang_linux::Result<T>) -> T {
-    unless_gone(found).unwrap_or_else(|error| {
-        tracing::error!(%error, source = %error.source, "a job may be released only in part");
-        T::default()
-    })
+    or_missed(found).0
+}
+
+/// The same, with the number of steps that were missed.
+fn or_missed<T: Default>(found: gang_linux::Result<T>) -> (T, usize) {
+    match unless_gone(found) {
+        Ok(value) => (value, 0),
+        Err(error) => {
+            tracing::error!(%error, source = %error.source, "a job may be released only in part");
+            (T::default(), error.is_shortage().into())
+        }
+    }
 }
 
 fn release_group(group: &Group, record: &Past<'_>) -> Found {
     let paused = usize::from(group.is_frozen().unwrap_or(false));
     let mut found = Found { paused, ..Found::default() };
-    or_default(group.freeze(false));
+    record.or_default(group.freeze(false));
     for round in 0..ROUNDS_MAX {
-        let threads = or_default(group.threads());
+        let threads = record.or_default(group.threads());
         if round == 0 {
             found.threads = threads.len();
         }
@@ -237,7 +271,8 @@ fn release_tree(proc_root: &Path, processes: &[(u32, u64)], record: &Past<'_>) -
     let alive = processes.iter().filter(|(pid, started)| {
         process::stat(proc_root, *pid).is_ok_and(|stat| stat.start_ticks == *started)
     });
-    let trees = alive.flat_map(|(pid, _)| or_default(process::descendants(proc_root, *pid)));
+    let descendants = |pid| record.or_default(process::descendants(proc_root, pid));
+    let trees = alive.flat_map(|(pid, _)| descendants(*pid));
     // Most of them are on file as well as below one that is.
     for pid in trees.collect::<BTreeSet<u32>>() {
         let stopped = process::stat(proc_root, pid).is_ok_and(|stat| stat.state == b'T');
@@ -247,7 +282,7 @@ fn release_tree(proc_root: &Path, processes: &[(u32, u64)], record: &Past<'_>) -
         if record.signals {
             listeners::let_go(proc_root, &[pid]);
         }
-        for tid in or_default(process::threads(proc_root, pid)) {
+        for tid in record.or_default(process::threads(proc_root, pid)) {
             found.threads += 1;
             found.lowered += usize::from(release_thread(tid, record));
         }
@@ -312,8 +347,10 @@ fn everywhere(record: &Record) -> CpuSet {
     record.affinity.iter().copied().collect()
 }
 
-/// Puts the processes of a job back where they came from, and removes its groups.
-pub fn dissolve(record: &Record) {
+/// Puts the processes of a job back where they came from, and removes its groups. False where a
+/// process or a group stays for now: processes that were killed are in their groups until they have
+/// ended, and a daemon without descriptors moves nobody.
+pub fn dissolve(record: &Record) -> bool {
     let Placement::Cgroup {
         group,
         origin,
@@ -324,31 +361,34 @@ pub fn dissolve(record: &Record) {
         memory,
     } = &record.placement
     else {
-        return;
+        return true;
     };
     let group = Group::at(group);
-    for pid in or_default(group.processes()) {
+    let (processes, missed) = or_missed(group.processes());
+    let mut is_done = missed == 0;
+    for pid in processes {
         let joined = record.joined.iter().find(|joined| joined.pid == pid);
         if let (Some(origin), Some(_)) = (joined.and_then(|it| it.memory_origin.as_ref()), memory) {
-            move_to_origin(pid, origin);
+            is_done &= move_to_origin(pid, origin);
         }
         let cpu_origin = joined.and_then(|it| it.cpu_origin.as_ref()).or(cpu_origin.as_ref());
         if let (Some(_), Some(origin)) = (cpu_group, cpu_origin) {
-            move_to_origin(pid, origin);
+            is_done &= move_to_origin(pid, origin);
         }
         if !adopted {
-            move_to_origin(pid, joined.map_or(origin, |it| &it.origin));
+            is_done &= move_to_origin(pid, joined.map_or(origin, |it| &it.origin));
         }
     }
     if !adopted {
-        remove(&group);
+        is_done &= remove(&group);
     }
     if let Some(at) = memory {
-        unconfine(at);
+        is_done &= unconfine(at);
     }
     if let (Some(cpu_group), false) = (cpu_group, cpu_group_is_shared) {
-        remove(&Group::at(cpu_group));
+        is_done &= remove(&Group::at(cpu_group));
     }
+    is_done
 }
 
 /// How often, and how far apart, a group is tried to be removed: processes that were killed are in
@@ -356,14 +396,19 @@ pub fn dissolve(record: &Record) {
 const TRIES: u32 = 20;
 const BETWEEN_TRIES: Duration = Duration::from_millis(5);
 
-fn remove(group: &Group) {
+/// Removes a group; false where it has processes yet.
+fn remove(group: &Group) -> bool {
     for _ in 0..TRIES {
-        if group.remove().is_ok() || !group.exists() {
-            return;
+        if !group.remove_unused() {
+            if group.exists() {
+                let group = group.path().display();
+                tracing::warn!(%group, "a group of a job is left behind: it has groups of its own");
+            }
+            return true;
         }
         std::thread::sleep(BETWEEN_TRIES);
     }
-    tracing::warn!(group = %group.path().display(), "a group of a job is left behind, in use");
+    false
 }
 
 /// Clears away the files of jobs that have no process left, and the daemon's where no job has one.
@@ -378,9 +423,8 @@ pub fn sweep(roots: &Roots, store: &Store) -> usize {
             left += 1;
             continue;
         }
-        dissolve(record);
         // The next sweep tries again.
-        left += usize::from(store.remove(record.id).is_err());
+        left += usize::from(!dissolve(record) || store.remove(record.id).is_err());
     }
     if left == 0 {
         dissolve_common(&records);
@@ -410,9 +454,12 @@ pub fn dissolve_common(records: &[Record]) {
     }
 }
 
-/// Moves a process to the group it came from, or to the nearest one above where that is gone. A
-/// group that takes no process leaves it where it is: one above might limit it less.
-fn move_to_origin(pid: u32, origin: &Path) {
+/// Moves a process to the group it came from, or to the nearest one above where that is gone; false
+/// where it lives and could not be moved. A group that takes no process leaves it where it is: one
+/// above might limit it less.
+fn move_to_origin(pid: u32, origin: &Path) -> bool {
+    let has_ended =
+        |error: gang_linux::Error| error.source.raw_os_error() == Some(Errno::SRCH.raw_os_error());
     let nearest = origin.ancestors().map(Group::at).find(Group::exists);
-    let _ = nearest.map(|group| group.add(pid));
+    nearest.is_some_and(|group| group.add(pid).map_or_else(has_ended, |()| true))
 }

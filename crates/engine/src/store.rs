@@ -43,9 +43,13 @@ impl Store {
         let path = self.path(record.id);
         let new = path.with_extension("new");
         let text = serde_json::to_vec_pretty(record).map_err(io::Error::other);
-        text.and_then(|text| fs::write(&new, text))
+        let written = text
+            .and_then(|text| fs::write(&new, text))
             .and_then(|()| fs::rename(&new, &path))
-            .map_err(|e| self.error("write", &path, e))
+            .map_err(|e| self.error("write", &path, e));
+        written.inspect_err(|_| {
+            let _ = fs::remove_file(&new);
+        })
     }
 
     /// Where the slot page of a job is.
@@ -58,9 +62,20 @@ impl Store {
         self.directory.join(format!("{id}.pins"))
     }
 
+    /// Removes all that is on file of a job.
     pub fn remove(&self, id: u64) -> Result<(), Error> {
-        // Few jobs have one; a page that stays says by itself that it counts no more.
+        self.remove_page(id);
+        self.remove_record(id)
+    }
+
+    /// Removes the slot page of a job. Few jobs have one; a page that stays says by itself that it
+    /// counts no more.
+    pub fn remove_page(&self, id: u64) {
         let _ = fs::remove_file(self.page(id));
+    }
+
+    /// Removes what is on file of the members of a job.
+    pub fn remove_record(&self, id: u64) -> Result<(), Error> {
         let _ = fs::remove_file(self.pins(id));
         let path = self.path(id);
         // Of a daemon that was killed while it wrote.
@@ -96,7 +111,13 @@ impl Store {
 
     /// Removes the store, unless there is a job in it.
     pub fn destroy(&self) {
-        // A daemon that is killed may have written these first, or removed them last.
+        self.remove_strays();
+        let _ = fs::remove_dir(&self.directory);
+    }
+
+    /// Removes the files of jobs that have no record: a daemon that is killed may have written these
+    /// first, or removed them last.
+    pub fn remove_strays(&self) {
         let is_of_no_job = |path: &PathBuf| {
             let extension = path.extension().and_then(|extension| extension.to_str());
             matches!(extension, Some("new" | "page" | "pins"))
@@ -106,7 +127,6 @@ impl Store {
         for path in left.map(|entry| entry.path()).filter(is_of_no_job) {
             let _ = fs::remove_file(path);
         }
-        let _ = fs::remove_dir(&self.directory);
     }
 
     fn path(&self, id: u64) -> PathBuf {
@@ -170,5 +190,17 @@ mod tests {
         store.remove(2).unwrap();
         store.remove(2).unwrap();
         assert_eq!(store.records().0.len(), 1);
+    }
+
+    #[test]
+    fn record_that_cannot_be_written_leaves_no_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::at(directory.path());
+        // Nothing can be renamed to a directory.
+        fs::create_dir(directory.path().join("1.json")).unwrap();
+        let record = record(1, Placement::Tree { processes: Vec::new() });
+        let error = store.put(&record).unwrap_err();
+        assert!(error.to_string().starts_with("cannot write "), "{error}");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 }

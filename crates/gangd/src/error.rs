@@ -40,6 +40,11 @@ impl Error {
         Refused::mixed(job, has_threads).into()
     }
 
+    /// A process could not be looked at: there is none, or the daemon lacked what it takes.
+    pub fn of_process(pid: u32, error: KernelError) -> Error {
+        if error.is_shortage() { error.into() } else { Error::NoSuchProcess(pid) }
+    }
+
     /// Answers a call with it.
     pub fn reply<C: VarlinkCallError + ?Sized>(self, call: &mut C) -> varlink::Result<()> {
         match self {

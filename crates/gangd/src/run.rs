@@ -39,7 +39,7 @@ use crate::{
     guardian_keeper::{GuardianKeeper, Pulse},
     history::History,
     life::{
-        admission::Admission, deputies::Deputies, files::JobFiles, job_ids::JobIds,
+        admission::Admission, cleanup::Due, deputies::Deputies, files::JobFiles, job_ids::JobIds,
         locks::JobLocks, prover::Prover,
     },
     measure::measuring::Measuring,
@@ -183,8 +183,10 @@ pub fn run(
     let clearer = std::thread::Builder::new()
         .name("cleanup".into())
         .spawn(move || {
-            std::iter::from_fn(|| ending.admission.cleanup.next())
-                .for_each(|job| ending.end_if_over(job))
+            std::iter::from_fn(|| ending.admission.cleanup.next()).for_each(|due| match due {
+                Due::End(job) => ending.end_if_over(job),
+                Due::ClearAway(remains) => ending.clear_remains(remains),
+            })
         })
         .context("cannot start the thread that clears jobs away")?;
     let waiting =
@@ -347,7 +349,8 @@ impl Waiting<'_> {
             tended = Some(Instant::now());
             let (has_jobs, had_jobs) = daemon.tend();
             if args.exit_when_idle {
-                let busy = clients.count() > 0 || has_jobs;
+                let has_remains = daemon.admission.cleanup.has_remains();
+                let busy = clients.count() > 0 || has_jobs || has_remains;
                 idle_since = if busy { None } else { idle_since.or(Some(Instant::now())) };
                 let io_deadline = if had_jobs { IDLE_FOR } else { FIRST_JOB_WITHIN };
                 if idle_since.is_some_and(|since| since.elapsed() >= io_deadline) {
@@ -369,7 +372,7 @@ fn end(
     let _ = conductor.join();
     let (records, _) = daemon.files.store.records();
     let found = release::all(&daemon.roots, &daemon.files.store);
-    for record in &records {
+    for record in records {
         daemon.clear_away(record);
     }
     daemon.cgroups.close();

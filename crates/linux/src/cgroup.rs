@@ -215,6 +215,15 @@ impl Group {
         }
     }
 
+    /// Removes the group where it has no processes; true where it has some, if only until they have
+    /// ended. A group in which a program left groups of its own stays: they are not its maker's.
+    pub fn remove_unused(&self) -> bool {
+        let is_busy =
+            self.remove().is_err_and(|error| error.source.kind() == io::ErrorKind::ResourceBusy);
+        let has_groups = || self.children().is_ok_and(|groups| !groups.is_empty());
+        is_busy && (!has_groups() || self.is_populated().unwrap_or(true))
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -26,6 +26,12 @@ impl Error {
     pub fn is_gone(&self) -> bool {
         is_gone(&self.source)
     }
+
+    /// True where descriptors or memory were missing: the same request may succeed later.
+    pub fn is_shortage(&self) -> bool {
+        let errno = self.source.raw_os_error();
+        matches!(errno, Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
+    }
 }
 
 /// The value; the default where the thing is gone, which is no failure: a process that has ended

@@ -63,6 +63,15 @@ pub struct Leaver {
     pub record: Option<Record>,
 }
 
+/// A job that is over.
+#[derive(Clone, Debug)]
+pub enum Over {
+    /// It never had a member.
+    Unstarted,
+    /// Its record, to be cleared away, and what the job used.
+    Ended(Box<Record>, Ended),
+}
+
 /// The descriptors of all jobs.
 #[derive(Debug, Default)]
 pub struct Registry {
@@ -477,13 +486,13 @@ impl State {
         Ok(())
     }
 
-    /// The job is over. Returns its record, to be cleared away, and what the job used.
-    pub fn end(&mut self, id: JobId) -> Option<(Record, Ended)> {
+    /// The job is over, unless there is none.
+    pub fn end(&mut self, id: JobId) -> Option<Over> {
         let mut job = self.core.end(id)?;
         self.follow_orders();
         let descriptors = self.registry.jobs.remove(&id);
         self.registry.pages.remove(&id);
-        let record = job.record()?;
+        let Some(record) = job.record() else { return Some(Over::Unstarted) };
         let last = descriptors
             .zip(job.home.as_mut())
             .and_then(|(mut of, home)| of.roster.cpu_time_ns(&mut home.members, &self.roots.proc));
@@ -502,7 +511,7 @@ impl State {
             in_slot_ns: job.in_slot_ns,
             slots: job.slots,
         };
-        Some((record, ended))
+        Some(Over::Ended(Box::new(record), ended))
     }
 
     /// The kernel saw threads in these groups that want to run, of jobs that slept.

@@ -84,20 +84,20 @@ fn can_limit_processes(means: &Means) -> bool {
     means.hierarchies.v2_controllers.iter().any(|controller| controller == "pids")
 }
 
-/// Removes a group without processes; true where it has one, if only until the process has ended. A
-/// group in which a program left groups of its own stays: those are not the daemon's.
-fn remove_unused(group: &Group) -> bool {
-    let is_busy =
-        group.remove().is_err_and(|error| error.source.kind() == std::io::ErrorKind::ResourceBusy);
-    let has_groups = || group.children().is_ok_and(|groups| !groups.is_empty());
-    is_busy && (!has_groups() || group.is_populated().unwrap_or(false))
-}
-
 /// Removes the groups of jobs in which nobody is; true where somebody is in one of them.
 fn remove_all_unused(parent: &Group) -> bool {
-    let used =
-        parent.children().unwrap_or_default().iter().filter(|group| remove_unused(group)).count();
-    used > 0
+    let groups = parent.children().unwrap_or_default();
+    groups.iter().filter(|group| group.remove_unused()).count() > 0
+}
+
+/// The groups that are made for a job alone.
+fn made_for(placement: &Placement) -> Vec<Group> {
+    let Placement::Cgroup { group, cpu_group, cpu_group_is_shared, adopted, .. } = placement else {
+        return Vec::new();
+    };
+    let own = Some(group).filter(|_| !adopted);
+    let of_cpu = cpu_group.as_ref().filter(|_| !cpu_group_is_shared);
+    own.into_iter().chain(of_cpu).map(Group::at).collect()
 }
 
 fn guardian_group(root: &Path, name: &str) -> Group {
@@ -135,7 +135,7 @@ impl Cgroups {
             remove_all_unused(parent);
         }
         for group in cgroups.root.iter().flat_map(|root| groups_named(root, &cgroups.prefix())) {
-            remove_unused(&group);
+            group.remove_unused();
         }
         let above = cgroups.root.as_deref().map(Group::at).zip(cgroups.parent());
         cgroups.cpu = CpuGroups::open(&means.cpu, backend, above);
@@ -164,16 +164,60 @@ impl Cgroups {
         self.root.as_ref().map(|root| Group::at(root).child(&self.name))
     }
 
-    /// Makes the groups of a job for its first process, and returns where the job lives. A job that
-    /// Linux alone schedules lives beside the others, in no group that is idle as a whole.
-    pub fn make_for(&self, job: JobId, policy: Policy, first: &ProcessHandle) -> Result<Placement> {
+    /// Where a job is going to live, by its first process. Nothing is made yet.
+    pub fn placement_for(
+        &self,
+        job: JobId,
+        policy: Policy,
+        first: &ProcessHandle,
+    ) -> Result<Placement> {
         if self.root.is_none() {
             let started = process::stat(&self.roots.proc, first.pid)?.start_ticks;
             return Ok(Placement::Tree { processes: vec![(first.pid, started)] });
         }
         let (origin, _) = self.origins(first.pid)?;
-        let group = self.make_group(job, policy, &origin)?;
+        let group = self.group_for(job, policy, &origin)?;
         self.in_group(job, policy, &group, first.pid, false)
+    }
+
+    /// The group of version 2 that a job is to have.
+    pub(super) fn own_of(&self, job: JobId, policy: Policy) -> Option<Group> {
+        let parent = match policy {
+            Policy::Gang => self.parent(),
+            Policy::None => self.plain_parent(),
+        };
+        parent.map(|parent| parent.child(format!("job-{job}")))
+    }
+
+    /// Makes the groups in which a job is going to live, where they are not there.
+    pub fn make(&self, placement: &Placement) -> Result<()> {
+        let Placement::Cgroup { group, origin, cpu_group, adopted, .. } = placement else {
+            return Ok(());
+        };
+        if !adopted {
+            let group = Group::at(group);
+            group.create()?;
+            self.keep_limits(&group, origin)?;
+        }
+        cpu_group.as_ref().map_or(Ok(()), |group| self.cpu.make(group))
+    }
+
+    /// Removes what is left of the groups that a job may have had by its policies; true where one
+    /// of them has processes.
+    pub fn remove_all_of(&self, job: JobId) -> bool {
+        let policies = [Policy::Gang, Policy::None];
+        let own = policies.into_iter().filter_map(|policy| self.own_of(job, policy));
+        let of_cpu = self.cpu.own_group_of(&self.name, job);
+        own.chain(of_cpu).filter(Group::remove_unused).count() > 0
+    }
+
+    /// Removes the groups that were made for one placement of a job, and that are not of the other
+    /// one, where they have no processes.
+    pub fn unmake(&self, placement: &Placement, but: &Placement) {
+        let kept = made_for(but);
+        for group in made_for(placement).into_iter().filter(|group| !kept.contains(group)) {
+            group.remove_unused();
+        }
     }
 
     /// Where a job lives that is a cgroup already.
@@ -196,12 +240,12 @@ impl Cgroups {
         adopted: bool,
     ) -> Result<Placement> {
         let (origin, cpu_origin) = self.origins(first)?;
-        let cpu_group = self.cpu_group_for(job, policy, cpu_origin.as_deref())?;
+        let cpu_group = self.cpu_group_for(job, policy, cpu_origin.as_deref());
         let cpu_group_is_shared = self.cpu.is_idle_as_a_whole(group.path(), cpu_group.is_some());
         Ok(Placement::Cgroup {
             group: group.path().into(),
             origin,
-            cpu_group: cpu_group.map(|group| group.path().into()),
+            cpu_group,
             cpu_origin,
             cpu_group_is_shared,
             adopted,
@@ -339,7 +383,7 @@ impl Cgroups {
         Ok(())
     }
 
-    /// Where a job lives when it is scheduled by another policy.
+    /// Where a job is going to live when it is scheduled by another policy. Nothing is made yet.
     pub fn placement_by(
         &self,
         job: JobId,
@@ -359,10 +403,9 @@ impl Cgroups {
         else {
             return Ok(to);
         };
-        let own = self.cpu_group_for(job, policy, cpu_origin.as_deref())?;
-        *cpu_group = own.map(|group| group.path().into());
+        *cpu_group = self.cpu_group_for(job, policy, cpu_origin.as_deref());
         if self.cpu.depends_on_place() && !*adopted {
-            *group = self.make_group(job, policy, origin)?.path().into();
+            *group = self.group_for(job, policy, origin)?.path().into();
         }
         *cpu_group_is_shared = self.cpu.is_idle_as_a_whole(group, cpu_group.is_some());
         Ok(to)
@@ -491,10 +534,10 @@ impl Cgroups {
             // The groups of jobs that are not on file any more: a user who removes a runtime
             // directory does not wait for the guardian.
             used |= remove_all_unused(&group);
-            used |= remove_unused(&group);
+            used |= group.remove_unused();
         }
         for group in hierarchies.v2.iter().flat_map(|root| groups_named(root, &below)) {
-            used |= remove_unused(&group);
+            used |= group.remove_unused();
         }
         // A guardian removes its own, unless it is killed.
         if let Some(root) = &hierarchies.v2 {
@@ -505,7 +548,7 @@ impl Cgroups {
         for group in Group::at(root).children().unwrap_or_default() {
             let name = group.path().file_name().and_then(|name| name.to_str());
             if name.is_some_and(|name| name.starts_with(&of_jobs)) {
-                used |= remove_unused(&group);
+                used |= group.remove_unused();
             }
         }
         shared_group::remove(root);

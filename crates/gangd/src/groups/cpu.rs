@@ -5,7 +5,7 @@
 //! weight each job has a group that weighs it: in version 1 again one besides, in version 2 the
 //! group that the job lives in.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use gang_engine::{
     bound::{ControlFile, ControlFiles, ProcessHandle},
@@ -118,18 +118,28 @@ impl CpuGroups {
         }
     }
 
-    /// The group of version 1 that the processes of a job are put into besides, made where it is
-    /// not there. `daemon` is the name of this daemon's groups.
-    pub(super) fn of_job(&self, daemon: &str, job: JobId, policy: Policy) -> Result<Option<Group>> {
-        let (Some(root), Policy::Gang) = (self.v1_root(), policy) else { return Ok(None) };
+    /// The group of version 1 that the processes of a job are put into besides. `daemon` is the
+    /// name of this daemon's groups.
+    pub(super) fn of_job(&self, daemon: &str, job: JobId, policy: Policy) -> Option<PathBuf> {
+        let (Some(_), Policy::Gang) = (self.v1_root(), policy) else { return None };
         match (self.backend, &self.shared) {
-            (Backend::Rt, Some(_)) => shared_group::prepare(root).map(Some),
-            (Backend::Weight, _) => {
-                let group = Group::at(root).child(format!("{daemon}-job-{job}"));
-                group.create()?;
-                Ok(Some(group))
-            }
-            _ => Ok(None),
+            (Backend::Rt, Some(shared)) => Some(shared.path().into()),
+            (Backend::Weight, _) => self.own_group_of(daemon, job).map(|own| own.path().into()),
+            _ => None,
+        }
+    }
+
+    /// The group of version 1 that a job has for itself, if jobs have any.
+    pub(super) fn own_group_of(&self, daemon: &str, job: JobId) -> Option<Group> {
+        let root = self.v1_root().filter(|_| self.backend == Backend::Weight)?;
+        Some(Group::at(root).child(format!("{daemon}-job-{job}")))
+    }
+
+    /// Makes a job's group of version 1, where it is not there.
+    pub(super) fn make(&self, group: &Path) -> Result<()> {
+        match (self.v1_root(), &self.shared) {
+            (Some(root), Some(_)) => shared_group::prepare(root).map(drop),
+            _ => Group::at(group).create(),
         }
     }
 

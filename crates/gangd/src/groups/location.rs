@@ -65,18 +65,23 @@ impl Cgroups {
         format!("{}.job-", self.name)
     }
 
-    /// The group of a job whose first process came from another one, not made yet. Absent where
-    /// jobs have no groups.
-    pub(super) fn group_for(&self, job: JobId, policy: Policy, origin: &Path) -> Option<Group> {
-        let with_others = match policy {
-            Policy::Gang => self.parent(),
-            Policy::None => self.plain_parent(),
-        };
-        let root = self.root.as_ref()?;
-        match self.stays_below(root, policy, origin) {
-            true => Some(Group::at(origin).child(format!("{}{job}", self.prefix()))),
-            false => Some(with_others?.child(format!("job-{job}"))),
+    /// The group of a job whose first process came from another one, not made yet. One below a group
+    /// that may have none below it is with those of other gangs, unless the job would leave a limit
+    /// by that.
+    pub(super) fn group_for(&self, job: JobId, policy: Policy, origin: &Path) -> Result<Group> {
+        let none = || Error::new("make", "a cgroup", std::io::ErrorKind::Unsupported);
+        let root = self.root.as_ref().ok_or_else(none)?;
+        let stays = self.stays_below(root, policy, origin);
+        if stays && !is_threaded(origin) {
+            return Ok(Group::at(origin).child(format!("{}{job}", self.prefix())));
         }
+        if let (true, Some(limit), false) =
+            (stays, self.limit_on(origin), self.leave == Leave::Always)
+        {
+            let kind = std::io::ErrorKind::Unsupported;
+            return Err(Error::new("keep the job within", limit, kind));
+        }
+        self.own_of(job, policy).ok_or_else(none)
     }
 
     fn stays_below(&self, root: &Path, policy: Policy, origin: &Path) -> bool {
@@ -114,42 +119,10 @@ impl Cgroups {
         group.write(PIDS, most.to_string())
     }
 
-    /// Makes the group of a job. One below a group that may have none below it is made with those
-    /// of other gangs, unless the job would leave a limit by that.
-    pub(super) fn make_group(&self, job: JobId, policy: Policy, origin: &Path) -> Result<Group> {
-        let none = || Error::new("make", "a cgroup", std::io::ErrorKind::Unsupported);
-        let group = self.group_for(job, policy, origin).ok_or_else(none)?;
-        let with_others = match policy {
-            Policy::Gang => self.parent(),
-            Policy::None => self.plain_parent(),
-        };
-        let is_below = group.path().parent() == Some(origin);
-        let made = match is_below && is_threaded(origin) {
-            true => Err(Error::new(
-                "create cgroup",
-                format!("{} below one of threads", group.path().display()),
-                std::io::ErrorKind::Unsupported,
-            )),
-            false => group.create(),
-        };
-        let (Err(error), Some(others), true) = (&made, with_others, is_below) else {
-            return made.and_then(|()| self.keep_limits(group, origin));
-        };
-        if let (Some(limit), false) = (self.limit_on(origin), self.leave == Leave::Always) {
-            let operation = "keep the job within";
-            return Err(Error::new(operation, limit, copy_of(&error.source)));
-        }
-        tracing::debug!(%job, %error, "the group of a job is with those of other gangs");
-        let group = others.child(format!("job-{job}"));
-        group.create()?;
-        self.keep_limits(group, origin)
-    }
-
-    fn keep_limits(&self, group: Group, origin: &Path) -> Result<Group> {
+    /// Has a job keep the limits of a group that it leaves, as far as it can.
+    pub(super) fn keep_limits(&self, group: &Group, origin: &Path) -> Result<()> {
         let is_left = self.can_limit_processes && !group.path().starts_with(origin);
-        let kept = if is_left { self.limit_processes(&group, origin) } else { Ok(()) };
-        kept.inspect_err(|_| drop(group.remove()))?;
-        Ok(group)
+        if is_left { self.limit_processes(group, origin) } else { Ok(()) }
     }
 
     /// The group of the cpu controller of version 1 to which the processes of a job are moved;
@@ -159,12 +132,10 @@ impl Cgroups {
         job: JobId,
         policy: Policy,
         cpu_origin: Option<&Path>,
-    ) -> Result<Option<Group>> {
+    ) -> Option<PathBuf> {
         let quota = cpu_origin.and_then(|origin| self.quota_on(origin));
-        match quota {
-            Some(_) if self.leave != Leave::Always => Ok(None),
-            _ => self.cpu.of_job(&self.name, job, policy),
-        }
+        let stays = quota.is_some() && self.leave != Leave::Always;
+        self.cpu.of_job(&self.name, job, policy).filter(|_| !stays)
     }
 
     fn quota_on(&self, cpu_group: &Path) -> Option<Limit> {
@@ -252,13 +223,6 @@ fn is_of_job(name: &str) -> bool {
 /// A group of threads has no groups below it to which processes can be moved.
 fn is_threaded(group: &Path) -> bool {
     Group::at(group).read("cgroup.type").is_ok_and(|kind| kind.contains("threaded"))
-}
-
-fn copy_of(error: &std::io::Error) -> std::io::Error {
-    match error.raw_os_error() {
-        Some(number) => std::io::Error::from_raw_os_error(number),
-        None => error.kind().into(),
-    }
 }
 
 #[cfg(test)]

@@ -88,11 +88,21 @@ impl Watch {
 
     /// Waits for the end of a job that has a cgroup.
     pub fn add_job(&self, job: JobId, placement: &Placement) -> gang_linux::Result<()> {
-        let Placement::Cgroup { group, .. } = placement else { return Ok(()) };
-        let events = OpenFile::open(&Group::at(group), "cgroup.events")?;
+        self.add_events(job, Watch::events_of(placement)?)
+    }
+
+    /// The file that says whether a job has processes, where the job has a cgroup.
+    pub fn events_of(placement: &Placement) -> gang_linux::Result<Option<OpenFile>> {
+        let Placement::Cgroup { group, .. } = placement else { return Ok(None) };
+        OpenFile::open(&Group::at(group), "cgroup.events").map(Some)
+    }
+
+    /// Waits for the end of a job that has such a file.
+    pub fn add_events(&self, job: JobId, events: Option<OpenFile>) -> gang_linux::Result<()> {
+        let Some(events) = events else { return Ok(()) };
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         epoll::add(&self.epoll, events.as_fd(), Source::Job(job).data(), EventFlags::PRI)
-            .map_err(|e| gang_linux::Error::new("watch", group.display(), e))?;
+            .map_err(|e| gang_linux::Error::new("watch", format!("job {job}"), e))?;
         jobs.insert(job, events);
         Ok(())
     }
@@ -108,11 +118,11 @@ impl Watch {
         }
     }
 
-    /// Forgets a job.
-    pub fn remove_job(&self, job: JobId) {
+    /// Forgets a job; returns its file.
+    pub fn remove_job(&self, job: JobId) -> Option<OpenFile> {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(events) = jobs.remove(&job) {
-            let _ = epoll::delete(&self.epoll, events.as_fd());
-        }
+        let events = jobs.remove(&job)?;
+        let _ = epoll::delete(&self.epoll, events.as_fd());
+        Some(events)
     }
 }

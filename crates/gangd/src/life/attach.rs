@@ -16,7 +16,7 @@ use gang_timetable::{
     released,
 };
 
-use super::{peer::Peer, single_threads::of_process};
+use super::{founding::Founding, peer::Peer, single_threads::of_process};
 use crate::{daemon::Daemon, error::Error};
 
 /// The attributes and CPUs that the first thread of a job had.
@@ -53,7 +53,7 @@ impl Daemon {
             Some((Placement::Threads { .. }, _)) => Err(Error::mixed(job, true)),
             Some((placement, first)) => self.attach_further(job, &placement, &first, &process),
             None => {
-                let placement = self.cgroups.make_for(job, policy, &process)?;
+                let placement = self.cgroups.placement_for(job, policy, &process)?;
                 self.attach_first(job, placement, &process)
             }
         }
@@ -91,7 +91,7 @@ impl Daemon {
         job: JobId,
         placement: &Placement,
         first: &First,
-        process: &ProcessHandle,
+        process: &Arc<ProcessHandle>,
     ) -> Result<(), Error> {
         if let Some(limit) = self.cgroups.left_by(placement, process.pid)? {
             let reason = format!("it would leave {limit}, and [cgroups] leave forbids that");
@@ -112,8 +112,23 @@ impl Daemon {
             state.expect_user_pinned(job, own_cpus);
             state.expect_own(job, own);
         })?;
-        self.cgroups.move_in(placement, process)?;
-        self.remember(job, before)
+        let moved = self.cgroups.move_in(placement, process).map_err(Error::from);
+        let came = moved.and_then(|()| self.remember(job, before));
+        self.unless_came(job, process, came)
+    }
+
+    /// Takes a further process that could not come out of the job again.
+    fn unless_came(
+        &self,
+        job: JobId,
+        process: &Arc<ProcessHandle>,
+        came: Result<(), Error>,
+    ) -> Result<(), Error> {
+        came.inspect_err(|_| {
+            if let Err(error) = self.take_out(job, process) {
+                tracing::debug!(%job, ?error, "a process that could not come is not out of its job");
+            }
+        })
     }
 
     fn attach_to_tree(
@@ -128,8 +143,11 @@ impl Daemon {
             state.read(job);
             state.expect_own(job, own);
         })?;
-        self.change_on_file(move |state| state.follow_in_tree(job, process, started))?;
-        self.remember(job, before)
+        let follower = process.clone();
+        let came = self
+            .change_on_file(move |state| state.follow_in_tree(job, follower, started))
+            .and_then(|()| self.remember(job, before));
+        self.unless_came(job, &process, came)
     }
 
     /// The attributes that owners want of the threads of a process.
@@ -182,20 +200,22 @@ impl Daemon {
         placement.set_confinement(at.clone());
         let first = (process.pid, started);
         let own = self.own(&(normal, CpuSet::new()), process.pid);
+        let everywhere = affinity.iter().copied().collect();
+        let nobody = Members::new(Controls::default(), normal, everywhere);
+        let mut home = Home::new(placement.clone(), nobody, normal, affinity.clone());
+        home.coming = Some(first);
+        let record =
+            self.conductor.ask(move |state| state.job(job).map(|job| job.record_at(&home)))??;
+        let mut founding = Founding::new(self, record, Some(process.clone()));
+        // On file before anything is made, or done to the process: guardian and next daemon must
+        // find it, to undo it.
         if self.backend.can_fill() {
             let path = self.files.store.pins(job.0);
             let error = |e| gang_linux::Error::new("write", path.display(), e);
             Pins::create(&path)?.set_own(own.clone()).map_err(error)?;
         }
-        // On file before anything is done to the process: guardian and next daemon must find it, to
-        // undo it.
-        let everywhere = affinity.iter().copied().collect();
-        let nobody = Members::new(Controls::default(), normal, everywhere);
-        let mut home = Home::new(placement.clone(), nobody, normal, affinity.clone());
-        home.coming = Some(first);
-        let mut record =
-            self.conductor.ask(move |state| state.job(job).map(|job| job.record_at(&home)))??;
-        self.files.put(Some(record.clone()))?;
+        founding.file()?;
+        self.cgroups.make(&placement)?;
         let is_confined = match at.map(|at| (self.cgroups.limit(&at, mem_bytes), at)) {
             None => false,
             Some((Ok(()), _)) => true,
@@ -204,59 +224,31 @@ impl Daemon {
                 tracing::warn!(%job, %error, %source, "the memory of a job is not limited");
                 release::unconfine(&at);
                 placement.set_confinement(None);
-                record.placement = placement.clone();
-                self.files.put(Some(record.clone()))?;
+                founding.change(|record| record.placement = placement.clone())?;
                 false
             }
         };
         let since = singles::read(&self.roots.proc, process.pid, process.pid).ok();
         // The process has its first slot while it moves: the kernel may take longer than a slot.
-        let joined = self
-            .members(job, &placement, normal, &affinity)
-            .map_err(Error::from)
-            .and_then(|(mut roster, members)| {
-                roster.expect_own(own);
-                let home = Home::new(placement.clone(), members, normal, affinity);
-                self.conductor.ask(move |state| state.attach(job, home, roster, first))?
-            });
-        let settled = joined.and_then(|()| {
-            self.cgroups.move_in(&placement, process)?;
-            self.release_strays(job, since, &placement);
-            self.change_on_file(move |state| state.arrive(job))?;
-            self.watch.add_job(job, &placement)?;
-            self.deputize(job, &placement);
-            if is_confined {
-                let at = placement.confinement().cloned();
-                self.change_on_file(move |state| {
-                    Ok(state.core.confine(job, at, mem_bytes > 0)?)
-                })?;
-            }
-            Ok(())
-        });
-        match settled {
-            Ok(()) => {
-                // The job may have ended before it was watched.
-                if self.watch.is_over(job) {
-                    self.end(job);
-                }
-                Ok(())
-            }
-            Err(error) => {
-                // The process may have had a slot by now.
-                let leaving = process.clone();
-                let leaver = self.conductor.ask(move |state| state.detach(job, leaving))?;
-                leaver.into_iter().for_each(|leaver| self.release_leaver(process, &leaver));
-                // Others that have followed it stay.
-                if self.processes(job).is_ok_and(|others| !others.is_empty()) {
-                    self.change_on_file(move |state| state.arrive(job))?;
-                    self.watch.add_job(job, &placement)?;
-                    return Err(error);
-                }
-                self.end(job);
-                self.clear_away(&record);
-                Err(error)
-            }
+        let (mut roster, members) = self.members(job, &placement, normal, &affinity)?;
+        roster.expect_own(own);
+        let home = Home::new(placement.clone(), members, normal, affinity);
+        self.conductor.ask(move |state| state.attach(job, home, roster, first))??;
+        self.cgroups.move_in(&placement, process)?;
+        self.release_strays(job, since, &placement);
+        self.change_on_file(move |state| state.arrive(job))?;
+        self.watch.add_job(job, &placement)?;
+        self.deputize(job, &placement);
+        if is_confined {
+            let at = placement.confinement().cloned();
+            self.change_on_file(move |state| Ok(state.core.confine(job, at, mem_bytes > 0)?))?;
         }
+        founding.settle();
+        // The job may have ended before it was watched.
+        if self.watch.is_over(job) {
+            self.end(job);
+        }
+        Ok(())
     }
 
     /// Releases threads outside the job that a process started on its way in. They may have what
@@ -297,7 +289,7 @@ impl Daemon {
         pid: u32,
         operation: impl Fn() -> String,
     ) -> Result<Arc<ProcessHandle>, Error> {
-        let process = ProcessHandle::open(pid).map_err(|_| Error::NoSuchProcess(pid))?;
+        let process = ProcessHandle::open(pid).map_err(|error| Error::of_process(pid, error))?;
         self.permit_owner(peer, owner_uid, pid, &operation)?;
         let guardian = self.instance.guardian_pid().unwrap_or(0);
         let proc_root = &self.roots.proc;
@@ -320,8 +312,8 @@ impl Daemon {
         pid: u32,
         operation: impl Fn() -> String,
     ) -> Result<(), Error> {
-        let (real, effective) =
-            process::owner(&self.roots.proc, pid).map_err(|_| Error::NoSuchProcess(pid))?;
+        let owner = process::owner(&self.roots.proc, pid);
+        let (real, effective) = owner.map_err(|error| Error::of_process(pid, error))?;
         if !peer.is_administrator() && (real != peer.uid || effective != peer.uid) {
             let reason = format!("it belongs to user {effective}, not to user {}", peer.uid);
             return Err(Error::not_permitted(operation(), reason));

@@ -2,21 +2,28 @@
 //!
 //! Problem: the kernel takes some milliseconds for the groups of each job, and no client is to wait
 //! for that. But where jobs come faster than they are cleared away, their remains fill the daemon
-//! until it has no descriptors.
+//! until it has no descriptors. And a group stays for as long as the last process in it takes to
+//! end, or the daemon has no descriptor to look into it.
 //!
 //! Approach: a queue, which one thread works off. A client that registers a job waits while the
-//! queue is long.
+//! queue is long. What could not be cleared away of a job waits beside the queue, and is tried
+//! again and again, less often each time.
 
 use std::{
     collections::VecDeque,
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use gang_schedule::JobId;
+use gang_timetable::record::Record;
 
 /// Jobs that may wait before others have to.
 pub const ROOM: usize = 128;
+
+/// The time between the first two tries to clear a job away, and between later ones.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
 pub struct Cleanup {
@@ -27,7 +34,51 @@ pub struct Cleanup {
 #[derive(Debug, Default)]
 struct Queue {
     jobs: VecDeque<JobId>,
+    /// Each with the moment of the next try.
+    remains: Vec<(Instant, Remains)>,
     is_closed: bool,
+}
+
+/// What is left of a job that the conductor does not know any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remains {
+    pub record: Box<Record>,
+    /// Its threads have what they had before; they may have chosen something else since.
+    pub is_released: bool,
+    /// The time until the next try.
+    pause: Duration,
+}
+
+impl Remains {
+    pub fn of(record: Box<Record>) -> Remains {
+        Remains { record, is_released: false, pause: SHORTEST_PAUSE }
+    }
+}
+
+/// What is to be done next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Due {
+    /// A job is over.
+    End(JobId),
+    /// A job could not be cleared away yet.
+    ClearAway(Remains),
+}
+
+impl Queue {
+    /// What is due, or how long nothing is, unless something comes.
+    fn next(&mut self, now: Instant) -> Result<Due, Option<Duration>> {
+        if let Some(job) = self.jobs.pop_front() {
+            return Ok(Due::End(job));
+        }
+        let times = self.remains.iter().map(|(at, _)| *at).enumerate();
+        let Some((first, at)) = times.min_by_key(|&(_, at)| at) else { return Err(None) };
+        match at.saturating_duration_since(now) {
+            left if left.is_zero() || self.is_closed => {
+                Ok(Due::ClearAway(self.remains.swap_remove(first).1))
+            }
+            left => Err(Some(left)),
+        }
+    }
 }
 
 impl Cleanup {
@@ -41,13 +92,42 @@ impl Cleanup {
         self.changed.notify_all();
     }
 
-    /// The next one to clear away; waits for it. `None` once there will be no more.
-    pub fn next(&self) -> Option<JobId> {
-        let is_idle = |queue: &mut Queue| queue.jobs.is_empty() && !queue.is_closed;
-        let queue = self.changed.wait_while(self.queue(), is_idle);
-        let next = queue.unwrap_or_else(PoisonError::into_inner).jobs.pop_front();
-        self.changed.notify_all();
-        next
+    /// A job could not be cleared away. A daemon that is about to end leaves the rest to its last
+    /// release.
+    pub fn add_remains(&self, mut remains: Remains) {
+        let mut queue = self.queue();
+        if !queue.is_closed {
+            let at = Instant::now() + remains.pause;
+            remains.pause = LONGEST_PAUSE.min(remains.pause * 2);
+            queue.remains.push((at, remains));
+            self.changed.notify_all();
+        }
+    }
+
+    /// The next thing to do; waits for it. `None` once there will be no more.
+    pub fn next(&self) -> Option<Due> {
+        let mut queue = self.queue();
+        loop {
+            match queue.next(Instant::now()) {
+                Ok(due) => {
+                    self.changed.notify_all();
+                    return Some(due);
+                }
+                Err(None) if queue.is_closed => return None,
+                Err(None) => {
+                    queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                }
+                Err(Some(left)) => {
+                    let waited = self.changed.wait_timeout(queue, left);
+                    queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+            }
+        }
+    }
+
+    /// Whether a job could not be cleared away yet.
+    pub fn has_remains(&self) -> bool {
+        !self.queue().remains.is_empty()
     }
 
     /// No more will come.
@@ -68,6 +148,8 @@ impl Cleanup {
 mod tests {
     use std::sync::Arc;
 
+    use gang_timetable::record::Placement;
+
     use super::*;
 
     #[test]
@@ -77,7 +159,7 @@ mod tests {
         assert!(!cleanup.has_room_within(Duration::from_millis(1)));
         let waiting = Arc::clone(&cleanup);
         let waiter = std::thread::spawn(move || waiting.has_room_within(Duration::from_secs(60)));
-        assert_eq!(cleanup.next(), Some(JobId(0)));
+        assert_eq!(cleanup.next(), Some(Due::End(JobId(0))));
         assert!(waiter.join().unwrap());
     }
 
@@ -89,5 +171,46 @@ mod tests {
         (0..5).for_each(|job| cleanup.add(JobId(job)));
         cleanup.close();
         assert_eq!(worker.join().unwrap(), 5);
+    }
+
+    fn remains(job: u64) -> Remains {
+        let record = serde_json::json!({
+            "id": job, "name": "job", "owner_uid": 0, "class": "batch", "policy": "gang",
+            "weight": 100, "cpus": 1, "min_cpus": 1, "registered_at_ns": 0, "suspended": false,
+            "placement": Placement::Tree { processes: Vec::new() },
+            "normal": { "policy": 0, "nice": 0, "priority": 0 }, "affinity": [],
+        });
+        Remains::of(serde_json::from_value(record).unwrap())
+    }
+
+    #[test]
+    fn remains_are_tried_again_and_less_often() {
+        let mut queue = Queue::default();
+        let now = Instant::now();
+        let later = now + Duration::from_millis(10);
+        queue.remains = vec![(later, remains(1)), (now, remains(2))];
+        queue.jobs.push_back(JobId(3));
+        assert_eq!(queue.next(now), Ok(Due::End(JobId(3))));
+        assert_eq!(queue.next(now), Ok(Due::ClearAway(remains(2))));
+        assert_eq!(queue.next(now), Err(Some(later - now)));
+        assert_eq!(queue.next(later), Ok(Due::ClearAway(remains(1))));
+        assert_eq!(queue.next(later), Err(None));
+        let cleanup = Cleanup::default();
+        for times in [2, 4] {
+            let mut again = remains(1);
+            again.pause = SHORTEST_PAUSE * times / 2;
+            cleanup.add_remains(again);
+            assert_eq!(cleanup.queue().remains.pop().unwrap().1.pause, SHORTEST_PAUSE * times);
+        }
+    }
+
+    #[test]
+    fn remains_are_tried_once_more_before_the_end() {
+        let cleanup = Cleanup::default();
+        cleanup.add_remains(remains(1));
+        cleanup.close();
+        assert!(matches!(cleanup.next(), Some(Due::ClearAway(_))));
+        cleanup.add_remains(remains(1));
+        assert_eq!(cleanup.next(), None);
     }
 }

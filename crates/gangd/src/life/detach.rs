@@ -1,6 +1,9 @@
 //! Processes that leave a job.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use gang_engine::{
     bound::{Bound, Kernel, Linux, ProcessHandle},
@@ -29,7 +32,7 @@ impl Daemon {
     /// in between is either of the job or without a trace of it.
     pub fn remove_process(&self, peer: Peer, job: JobId, pid: u32) -> Result<(), Error> {
         self.permit(peer, job, "remove a process")?;
-        let process = ProcessHandle::open(pid).map_err(|_| Error::NoSuchProcess(pid))?;
+        let process = ProcessHandle::open(pid).map_err(|error| Error::of_process(pid, error))?;
         // The process is brought into no job until it has left this one.
         let _lock = self.locks.process(pid);
         if !self.processes(job)?.contains(&pid) {
@@ -43,17 +46,23 @@ impl Daemon {
             );
             return Err(Error::not_permitted(format!("take process {pid} out of its job"), reason));
         }
-        let leaving = process.clone();
+        self.take_out(job, &process)
+    }
+
+    /// Has a process leave a job and its groups. A disk that fails keeps no process in its job.
+    pub fn take_out(&self, job: JobId, process: &Arc<ProcessHandle>) -> Result<(), Error> {
+        let (pid, leaving) = (process.pid, process.clone());
+        let placement = self.placement(job)?;
         let leaver = {
             let _filing = self.files.lock();
             let leaver = self.conductor.ask(move |state| state.detach(job, leaving))??;
-            self.files.put(leaver.record.clone())?;
+            self.files.put_if_possible(leaver.record.clone());
             leaver
         };
-        self.release_leaver(&process, &leaver);
+        self.release_leaver(process, &leaver);
         let _filing = self.files.lock();
         let moved = placement
-            .map_or(Ok(()), |at| self.cgroups.move_out(&at, leaver.joined.as_ref(), &process));
+            .map_or(Ok(()), |at| self.cgroups.move_out(&at, leaver.joined.as_ref(), process));
         let is_out = moved.is_ok();
         match self.conductor.ask(move |state| state.has_left(job, pid, is_out))? {
             Ok(record) => self.files.put(record)?,

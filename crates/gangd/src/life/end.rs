@@ -1,27 +1,68 @@
 //! The end of jobs.
 
+use std::time::{Duration, Instant};
+
+use gang_engine::release;
 use gang_schedule::JobId;
 
-use crate::daemon::Daemon;
+use super::cleanup::Remains;
+use crate::{conduct::state::Over, daemon::Daemon};
+
+/// The longest wait for timetables without a job that is over: slices may be long.
+const UNPLANNED_WITHIN: Duration = Duration::from_secs(5);
+
+/// How often they are looked at meanwhile.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 impl Daemon {
-    /// A job has no process any more, or never got one.
+    /// A job has no process any more, never got one, or is to go on without gangd.
     pub fn end(&self, job: JobId) {
         self.watch.remove_job(job);
         self.dismiss_deputy(job);
-        let record = {
+        let over = {
             let _filing = self.files.lock();
             self.conductor.ask(move |state| state.end(job))
         };
         // No thread files a job that the state has no more, and no other job gets its number.
-        if let Ok(Some((record, ended))) = record {
-            self.clear_away(&record);
-            if let Some(history) = &self.history {
-                history.add(ended);
+        match over {
+            Ok(Some(Over::Ended(record, ended))) => {
+                let mut remains = Remains::of(record);
+                let found = release::job(&self.roots, &self.files.store, &remains.record);
+                remains.is_released = found.threads == 0 && found.missed == 0;
+                if !remains.is_released {
+                    // A timetable in force would raise again what is released.
+                    self.wait_until_unplanned(job);
+                }
+                let (job, name) = (ended.job, ended.name.clone());
+                self.clear_remains(remains);
+                if let Some(history) = &self.history {
+                    history.add(ended);
+                }
+                tracing::info!(job, name, "job ended");
             }
-            tracing::info!(job = record.id, name = record.name, "job ended");
+            // Such a job has a slot page on file at most.
+            Ok(Some(Over::Unstarted)) => self.files.store.remove_page(job.0),
+            // The job has ended already; without a conductor there are no jobs either.
+            Ok(None) | Err(_) => {}
         }
         self.admission.queue.look_again();
+    }
+
+    /// Waits until no switcher follows a timetable that has a job which is over.
+    fn wait_until_unplanned(&self, job: JobId) {
+        let end = Instant::now() + UNPLANNED_WITHIN;
+        while Instant::now() < end {
+            let unplanned = self.conductor.ask(move |state| {
+                let is_planned = state.core.planned_gangs().contains(&job);
+                (!is_planned).then_some(state.core.generation)
+            });
+            match unplanned {
+                Ok(Some(generation)) if self.conductor.is_in_force(generation) => return,
+                Ok(_) => std::thread::sleep(LOOK_EVERY),
+                // Its switchers have lowered all gangs.
+                Err(_) => return,
+            }
+        }
     }
 
     /// Ends a job that had no process any more a while ago, and was not watched since, unless
@@ -34,8 +75,7 @@ impl Daemon {
         }
     }
 
-    /// Ends a job that has no process yet. Such a job has a slot page on file at most, and is not
-    /// watched.
+    /// Ends a job that has no process yet, and is not watched.
     pub fn end_unstarted(&self, job: JobId) {
         let filing = self.files.lock();
         let ended = self.conductor.ask(move |state| {
@@ -49,7 +89,7 @@ impl Daemon {
         // Without a conductor there are no jobs either.
         if matches!(ended, Ok(true)) {
             // No thread makes another page for a job that is over.
-            let _ = std::fs::remove_file(self.files.store.page(job.0));
+            self.files.store.remove_page(job.0);
             self.admission.queue.look_again();
         }
     }

@@ -6,8 +6,10 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gang_engine::{release, store::Store};
+use gang_schedule::JobId;
 use gang_timetable::record::Record;
 
+use super::cleanup::Remains;
 use crate::{conduct::state::State, daemon::Daemon, error::Error};
 
 /// The files of jobs, and the lock under which they change.
@@ -37,6 +39,15 @@ impl JobFiles {
             reason: e.source.to_string(),
         })
     }
+
+    /// Writes the record of a job that has changed and cannot change back. Where the disk fails,
+    /// what is on file is older, and still names all that a release needs. The caller holds the
+    /// lock.
+    pub fn put_if_possible(&self, record: Option<Record>) {
+        if let Err(error) = self.put(record) {
+            tracing::warn!(?error, "what is on file of a job is older than the job");
+        }
+    }
 }
 
 impl Daemon {
@@ -50,13 +61,38 @@ impl Daemon {
         self.files.put(record)
     }
 
-    /// Leaves no trace of a job but its processes, if it has any.
-    pub fn clear_away(&self, record: &Record) {
-        let store = &self.files.store;
-        release::job(&self.roots, store, record);
-        release::dissolve(record);
-        if let Err(error) = store.remove(record.id) {
+    /// Leaves no trace of a job that is over but its processes, if it has any. What cannot be
+    /// cleared away yet is tried again, and on file meanwhile.
+    pub fn clear_away(&self, record: Record) {
+        self.clear_remains(Remains::of(Box::new(record)));
+    }
+
+    /// The same, of what an earlier try has left.
+    pub fn clear_remains(&self, mut remains: Remains) {
+        if self.try_to_clear(&mut remains) {
+            self.files.store.remove_page(remains.record.id);
+        } else {
+            tracing::info!(job = remains.record.id, "a job cannot be cleared away yet");
+            self.admission.cleanup.add_remains(remains);
+        }
+    }
+
+    /// Clears away everything but the slot page; false where something stays for now.
+    pub fn try_to_clear(&self, remains: &mut Remains) -> bool {
+        let (store, record) = (&self.files.store, &remains.record);
+        remains.is_released =
+            remains.is_released || release::job(&self.roots, store, record).missed == 0;
+        // Threads are read in the groups of their job.
+        if !remains.is_released || !release::dissolve(record) {
+            return false;
+        }
+        // A change of policy that failed may have left others.
+        if self.cgroups.remove_all_of(JobId(record.id)) {
+            return false;
+        }
+        if let Err(error) = store.remove_record(record.id) {
             tracing::warn!(%error, source = %error.source, "a job file stays behind");
         }
+        true
     }
 }

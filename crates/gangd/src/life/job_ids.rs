@@ -30,10 +30,17 @@ fn path(socket: &Path) -> PathBuf {
     socket.with_extension("next")
 }
 
+/// The file that takes its place as soon as it is whole.
+fn new_of(path: &Path) -> PathBuf {
+    path.with_extension("next.new")
+}
+
 impl JobIds {
     /// The numbers of the daemon at a socket; `last` is the greatest that the history knows.
     pub fn of(socket: &Path, last: u64) -> JobIds {
         let path = path(socket);
+        // Of a daemon that was killed while it wrote.
+        let _ = fs::remove_file(new_of(&path));
         let on_file = match read(&path) {
             Ok(next) => next,
             Err(error) => {
@@ -63,7 +70,7 @@ impl JobIds {
             return;
         }
         *next = job.0 + 1;
-        let new = self.path.with_extension("next.new");
+        let new = new_of(&self.path);
         let written = fs::write(&new, format!("{next}\n"));
         if let Err(error) = written.and_then(|()| fs::rename(&new, &self.path)) {
             let _ = fs::remove_file(&new);
@@ -109,7 +116,10 @@ mod tests {
         fs::create_dir_all(path(&socket).join("taken")).unwrap();
         ids.take(JobId(1));
         assert_eq!(ids.next(), 2);
-        assert!(!path(&socket).with_extension("next.new").exists());
+        assert!(!new_of(&path(&socket)).exists());
+        fs::write(new_of(&path(&socket)), "4").unwrap();
+        JobIds::of(&socket, 0);
+        assert!(!new_of(&path(&socket)).exists(), "of a daemon that was killed");
     }
 
     #[test]

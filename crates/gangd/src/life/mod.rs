@@ -12,6 +12,7 @@ pub mod deputies;
 pub mod detach;
 pub mod end;
 pub mod files;
+pub mod founding;
 pub mod job_ids;
 pub mod keyed_locks;
 pub mod locks;

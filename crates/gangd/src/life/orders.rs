@@ -29,8 +29,11 @@ impl Daemon {
         let is_there =
             self.conductor.ask(move |state| state.job(job).map(|job| job.has_page))??;
         if !is_there {
-            let page = SlotPage::open(&path)?;
-            self.conductor.ask(move |state| state.page(job, page))??;
+            let made = SlotPage::open(&path).map_err(Error::from);
+            let known =
+                made.and_then(|page| self.conductor.ask(move |state| state.page(job, page))?);
+            // Half of a page on a full disk, or the page of a job that is over.
+            known.inspect_err(|_| self.files.store.remove_page(job.0))?;
         }
         Ok(path)
     }

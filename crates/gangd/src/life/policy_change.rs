@@ -8,16 +8,13 @@
 //! left them, the groups of gangs are the ones on file. So guardian and next daemon find all that a
 //! release needs.
 
-use std::{
-    io::ErrorKind,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use gang_engine::bound::ProcessHandle;
 use gang_schedule::{JobId, Policy};
 use gang_timetable::{Standing, record::Placement};
 
-use crate::{daemon::Daemon, error::Error, life::detach::perform};
+use crate::{daemon::Daemon, error::Error, groups::watch::Watch, life::detach::perform};
 
 /// The longest that threads are waited for that get back what they had: slices may be long.
 const RELEASED_WITHIN: Duration = Duration::from_secs(5);
@@ -38,12 +35,11 @@ impl Daemon {
             let mut spec = job.spec.clone();
             spec.policy = policy;
             spec.validate(machine)?;
-            let home = job.home.as_ref();
-            let home = home.map(|home| (home.placement.clone(), home.normal));
-            Ok::<_, Error>((job.spec.policy != policy).then_some(home))
+            let home = job.home.as_ref().map(|home| home.placement.clone());
+            Ok::<_, Error>((job.spec.policy != policy).then_some((home, job.spec.policy)))
         })??;
-        let Some(home) = from else { return Ok(()) };
-        let Some((from, _)) = home else {
+        let Some((home, policy_before)) = from else { return Ok(()) };
+        let Some(from) = home else {
             return self.change_on_file(move |state| {
                 Ok(state.core.change(job, |spec, _| spec.policy = policy)?)
             });
@@ -61,21 +57,51 @@ impl Daemon {
                 self.change_on_file(move |state| Ok(state.core.expect_at(job, known)?))?;
             }
         }
-        // The job is not watched meanwhile: the group that its processes leave becomes empty, and
-        // the job is not over.
-        self.watch.remove_job(job);
-        let moved =
-            self.move_over(&from, &to).and_then(|()| self.finish_move(job, policy, &from, &to));
-        let watched = self.watch.add_job(job, if moved.is_ok() { &to } else { &from });
+        let moved = self.move_all(job, policy, &from, &to);
+        if moved.is_ok() {
+            self.cgroups.unmake(&from, &to);
+        } else {
+            self.stay(job, policy_before, &from, &to);
+            self.cgroups.unmake(&to, &from);
+        }
         // The job may have ended while it was not watched, and its groups with it.
-        let has_no_group = |error: &gang_linux::Error| error.source.kind() == ErrorKind::NotFound;
-        if watched.as_ref().is_err_and(has_no_group) || self.watch.is_over(job) {
+        if self.watch.is_over(job) {
             self.end(job);
             return Err(Error::NoSuchJob(job));
         }
-        watched?;
         self.deputize(job, if moved.is_ok() { &to } else { &from });
         moved
+    }
+
+    /// Makes the groups where a job is going to live, and moves its processes there.
+    fn move_all(
+        &self,
+        job: JobId,
+        policy: Policy,
+        from: &Placement,
+        to: &Placement,
+    ) -> Result<(), Error> {
+        self.cgroups.make(to)?;
+        // Opened before anything moves: a job that nobody watches would never end.
+        let there = Watch::events_of(to)?;
+        // The job is not watched meanwhile: the group that its processes leave becomes empty, and
+        // the job is not over.
+        let here = self.watch.remove_job(job);
+        let moved = self.move_over(from, to).and_then(|()| self.finish_move(job, policy, to));
+        let watched = self.watch.add_events(job, if moved.is_ok() { there } else { here });
+        moved.and_then(|()| Ok(watched?))
+    }
+
+    /// A job that did not move, or only in part, goes on where it was.
+    fn stay(&self, job: JobId, policy: Policy, from: &Placement, to: &Placement) {
+        let at = from.clone();
+        let stays = self.change_on_file(move |state| {
+            state.core.expect_at(job, at)?;
+            Ok(state.core.change(job, |spec, _| spec.policy = policy)?)
+        });
+        if let Err(error) = stays.and(self.move_over(to, from)) {
+            tracing::warn!(%job, ?error, "a change that failed is not undone whole");
+        }
     }
 
     /// Waits until no switcher follows a timetable that has a job which takes no turns; then gives
@@ -129,13 +155,7 @@ impl Daemon {
     }
 
     /// All have moved: the job is there now.
-    fn finish_move(
-        &self,
-        job: JobId,
-        policy: Policy,
-        from: &Placement,
-        to: &Placement,
-    ) -> Result<(), Error> {
+    fn finish_move(&self, job: JobId, policy: Policy, to: &Placement) -> Result<(), Error> {
         let kept = self.conductor.ask(move |state| {
             let home = state.job(job)?.home.as_ref().ok_or(Error::NoSuchJob(job))?;
             Ok::<_, Error>((home.normal, home.affinity.clone()))
@@ -143,15 +163,13 @@ impl Daemon {
         let (normal, affinity) = kept;
         let members = self.cgroups.members(to, normal, &affinity)?;
         let at = to.clone();
-        self.change_on_file(move |state| state.moved(job, policy, at, members))?;
-        self.measuring.start_over(to);
-        if let (Placement::Cgroup { group: old, .. }, Placement::Cgroup { group: new, .. }) =
-            (from, to)
         {
-            if old != new {
-                let _ = gang_linux::cgroup::Group::at(old).remove();
-            }
+            let _filing = self.files.lock();
+            let record =
+                self.conductor.ask(move |state| state.moved(job, policy, at, members))??;
+            self.files.put_if_possible(record);
         }
+        self.measuring.start_over(to);
         Ok(())
     }
 }

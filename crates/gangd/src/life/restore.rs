@@ -26,16 +26,21 @@ impl Daemon {
             release::job(&self.roots, &self.files.store, &record);
             if let Err(reason) = self.restore_job(&record) {
                 tracing::info!(job = record.id, ?reason, "a job of an earlier daemon is over");
-                self.clear_away(&record);
+                let id = JobId(record.id);
+                match self.conductor.ask(move |state| state.job(id).is_ok()) {
+                    Ok(true) => self.end(id),
+                    _ => self.clear_away(record),
+                }
             }
         }
         let _ = self.conductor.ask(|state| state.expect_trees(BTreeMap::new()));
+        self.files.store.remove_strays();
         // A decision on a job of policy auto, and its reason, are not on file.
         self.end_trials("");
     }
 
-    fn restore_job(&self, record: &Record) -> Result<(), Error> {
-        let (job, mut record) = (JobId(record.id), record.clone());
+    fn restore_job(&self, on_file: &Record) -> Result<(), Error> {
+        let (job, mut record) = (JobId(on_file.id), on_file.clone());
         self.can_go_on(&record.placement)?;
         if let Placement::Cgroup { group, .. } = &record.placement {
             let group = Group::at(group);
@@ -58,7 +63,9 @@ impl Daemon {
         let kept = record.clone();
         // On file before anything is done to its threads: another backend may do other things.
         record.keeps_attributes = members.keeps_attributes;
-        self.files.put(Some(record.clone()))?;
+        if record != *on_file {
+            self.files.put(Some(record.clone()))?;
+        }
         self.conductor.ask(move |state| state.restore(&kept, roster, members))??;
         if let Err(error) = self.confine(job, record.mem_bytes) {
             tracing::warn!(%job, ?error, "the memory of a job is not limited any more");

@@ -21,7 +21,7 @@ use gang_timetable::{
     record::{Placement, Record, Single},
 };
 
-use super::peer::Peer;
+use super::{founding::Founding, peer::Peer};
 use crate::{
     conduct::state::{Descriptors, Leaver, State},
     daemon::Daemon,
@@ -109,11 +109,14 @@ impl Daemon {
             .map_err(|reason| Error::Failed { operation: operation(), reason })?;
         // No process comes as the first one meanwhile.
         let _empty = self.locks.empty_job(job);
-        let _filing = self.files.lock();
+        let filing = self.files.lock();
         let record = self.conductor.ask(move |state| state.core.with_thread(job, single))??;
         match record {
             Some(record) => self.attach_further_thread(job, single, record),
-            None => self.attach_first_thread(job, single),
+            None => {
+                drop(filing);
+                self.attach_first_thread(job, single)
+            }
         }
     }
 
@@ -213,7 +216,7 @@ impl Daemon {
         })
     }
 
-    /// A further one, on file before anybody raises it.
+    /// A further one, on file before anybody raises it. The caller holds the lock of the files.
     fn attach_further_thread(
         &self,
         job: JobId,
@@ -223,9 +226,7 @@ impl Daemon {
         let gone = |_| Error::NoSuchThread(single.tid);
         let cpus: CpuSet = sched::affinity(single.tid).map_err(gone)?.into_iter().collect();
         self.files.put(Some(record))?;
-        let added = self.conductor.ask(move |state| state.add_single(job, single, cpus))?;
-        // The thread has ended meanwhile.
-        added.inspect_err(|_| drop(self.files.store.remove(job.0)))
+        self.conductor.ask(move |state| state.add_single(job, single, cpus))?
     }
 
     /// The first one of a job, and the schedule learns of it.
@@ -239,13 +240,12 @@ impl Daemon {
         let at = home.clone();
         let record =
             self.conductor.ask(move |state| state.job(job).map(|job| job.record_at(&at)))??;
-        self.files.put(Some(record))?;
-        let joined = self.with_pins(job, roster).map_err(Error::from);
-        let joined = joined
-            .and_then(|roster| self.conductor.ask(move |state| state.join(job, home, roster))?);
-        joined.and_then(|record| self.files.put(record)).inspect_err(|_| {
-            let _ = self.files.store.remove(job.0);
-        })
+        let founding = Founding::new(self, record, None);
+        founding.file()?;
+        let roster = self.with_pins(job, roster)?;
+        self.change_on_file(move |state| state.join(job, home, roster))?;
+        founding.settle();
+        Ok(())
     }
 
     /// Takes a single thread out of a job: when this returns, it is scheduled as it was before.

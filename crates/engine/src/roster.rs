@@ -380,6 +380,10 @@ impl Roster {
             // The call leaves out those that are offline.
             if !members.is_usual(tid, &cpus) {
                 let all = process::cpus_allowed(proc_root, tid).ok().and_then(|it| it.parse().ok());
+                // Nor is the file read under the lock under which they are changed.
+                if thread::affinity(tid).ok().as_ref() != Some(&cpus) {
+                    continue;
+                }
                 cpus = all.unwrap_or(cpus);
             }
             let were_given = self.pins.were_given(&cpus);

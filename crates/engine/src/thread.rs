@@ -22,8 +22,14 @@ pub fn attributes(tid: u32) -> io::Result<Attributes> {
 /// Between the look and the change, the owner may choose a policy, which is lost then: the kernel
 /// has no call that does both. A nice value is not: it is not touched where it stays the same.
 pub fn switch(tid: u32, to: &Attributes, known: &Known) -> io::Result<()> {
-    let now = from_linux(sched::get_without_nice(tid)?);
-    match known.switch(&now, to) {
+    let mut now = from_linux(sched::get_without_nice(tid)?);
+    let mut then = known.switch(&now, to);
+    if then.is_none() {
+        // Another switcher, or the guardian, may be changing them at this moment.
+        now = attributes(tid)?;
+        then = known.switch(&now, to);
+    }
+    match then {
         Some(then) if then != now => change(tid, &now, &then),
         _ => Ok(()),
     }

@@ -148,8 +148,31 @@ pub fn has_rt_time_limit(tid: u32) -> bool {
     result == 0 && limit.rlim_cur != libc::RLIM_INFINITY
 }
 
-/// The attributes of a thread (0 is the caller).
+/// The attributes of a thread (0 is the caller), also while somebody changes them. Allocates
+/// nothing.
+///
+/// The kernel reads them one after the other without the lock under which they are changed
+/// (`sched_getattr` in kernel/sched/syscalls.c). What it returns may be partly from before a change
+/// and partly from after it, such as a SCHED_FIFO thread whose children are real-time, too. So they
+/// are read until two readings are the same, and between two of them that lock is waited for.
 pub fn get(tid: u32) -> io::Result<Attributes> {
+    let mut before = get_once(tid)?;
+    for _ in 1..READINGS_MAX {
+        // It takes the lock of the thread (`sched_getaffinity` there).
+        let _ = rustix::thread::sched_getaffinity(rustix::thread::Pid::from_raw(tid as i32));
+        let now = get_once(tid)?;
+        if now == before {
+            break;
+        }
+        before = now;
+    }
+    Ok(before)
+}
+
+/// Changes come one in a slot at most, and a reading takes less than a microsecond.
+const READINGS_MAX: usize = 8;
+
+fn get_once(tid: u32) -> io::Result<Attributes> {
     let attributes = get_without_nice(tid)?;
     // Of a real-time thread, sched_getattr leaves it out, though the kernel keeps it.
     let nice = match attributes.policy.is_realtime() {
@@ -159,7 +182,8 @@ pub fn get(tid: u32) -> io::Result<Attributes> {
     Ok(Attributes { nice, ..attributes })
 }
 
-/// The same, with a nice value of 0 for every real-time thread. Allocates nothing.
+/// Attributes of one reading, in the middle of a change perhaps, with a nice value of 0 for every
+/// real-time thread. Allocates nothing.
 pub fn get_without_nice(tid: u32) -> io::Result<Attributes> {
     let mut attr = SchedAttr::default();
     // SAFETY: the kernel writes at most SCHED_ATTR_SIZE bytes into `attr`, which has that size.

@@ -1,11 +1,17 @@
 //! Members of a job that come and go: the list is a file, the threads are real.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
 
 use gang_engine::{bound::ProcessHandle, roster::Roster, thread};
 use gang_harness::wait_until;
 use gang_schedule::CpuSet;
-use gang_timetable::{Attributes, Members, SchedPolicy, THREADS_MAX};
+use gang_timetable::{Attributes, Known, Members, SchedPolicy, THREADS_MAX};
 
 use crate::{
     jobs::{everywhere, group, of_tree},
@@ -171,4 +177,45 @@ fn known_threads_stay_beyond_the_thread_limit() {
         let known: Vec<u32> = job.members.threads().iter().map(|thread| thread.tid).collect();
         assert_eq!(known, [thread.tid]);
     }
+}
+
+/// The kernel reads the attributes of a thread one after the other, and somebody may change them
+/// meanwhile.
+#[test]
+fn thread_in_the_middle_of_a_switch_wishes_nothing_needs_fifo() {
+    const READS: usize = 100_000;
+    // Long beside a switch, so that no second one is met by chance.
+    const BETWEEN_SWITCHES: Duration = Duration::from_micros(10);
+    let parked = Parked::ordinary();
+    let own = thread::attributes(parked.tid).unwrap();
+    let raised = Attributes { nice: own.nice, ..Attributes::fifo(gang_timetable::priority::GANG) };
+    let filling = Attributes { policy: SchedPolicy::Idle, ..own };
+    if let Err(error) = thread::set_attributes(parked.tid, &raised) {
+        gang_harness::skipped(format!("SCHED_FIFO is refused: {error}"));
+        return;
+    }
+    thread::set_attributes(parked.tid, &own).unwrap();
+    let mut job = Job::start(own, everywhere());
+    job.has(&[&parked]);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let known = Known::of(own);
+            for to in [raised, filling].iter().cycle() {
+                thread::switch(parked.tid, to, &known).unwrap();
+                let until = Instant::now() + BETWEEN_SWITCHES;
+                while Instant::now() < until {}
+                if is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        let of_owner = |_| {
+            job.refresh();
+            (job.members.threads()[0].original != own).then(|| job.members.threads()[0])
+        };
+        let wish = (0..READS).find_map(of_owner);
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(wish.map(|it| it.original), None, "its owner chose nothing");
+    });
 }

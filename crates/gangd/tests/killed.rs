@@ -207,14 +207,14 @@ fn needs_root_stuck_daemon_restores_standings() {
     with_each_backend(&[], |place| {
         let jobs = Jobs::new(&place);
         let is_exclusive = place.status().backend == Backend::Rt.name();
-        let give_way = || jobs.programs.each_ref().map(|program| gives_way(program.pid()));
-        let gave_way = give_way();
+        let groups = || jobs.programs.each_ref().map(|program| groups_of(program.pid()));
+        let before = groups();
         place.signal(Signal::STOP);
         jobs.are_released("while the daemon is stuck");
         place.signal(Signal::CONT);
         jobs.are_held(&place);
         if is_exclusive {
-            wait_until("they give way to the rest of the machine again", || give_way() == gave_way);
+            wait_until("back in the group that gives way to the rest", || groups() == before);
             let first = jobs.programs[0].pid();
             wait_busily_until("raised again", || policies(first).contains(&SchedPolicy::Fifo));
         }

@@ -11,6 +11,7 @@ pub mod cleanup;
 pub mod detach;
 pub mod end;
 pub mod files;
+pub mod giving_way;
 pub mod job_ids;
 pub mod keyed_locks;
 pub mod locks;

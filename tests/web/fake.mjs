@@ -38,6 +38,7 @@ export function fake(socket, { cpus, jobs, slice_ns = 10_000_000 }) {
       measured: {
         coscheduled: 0.97 + 0.03 * Math.sin(ms / 5000 + id), skew_ns_p99: 80_000 + id * 1000,
         lost_ns: ms * 1e3, filled_ns: ms * 2e3, waiting_ns: ms * 9e5, slot_ns: ms * 1e5,
+        gave_way: Math.round(ms / 100), gave_way_ns: ms * 1e4,
       },
     };
   };

@@ -24,6 +24,7 @@
  */
 #include "kernel.h"
 
+#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
@@ -89,6 +90,9 @@ struct cpu {
 	 * since.
 	 */
 	__u32 taken;
+	/* A gang has the CPU in its slot, or rivals do because it gave way (ways.h). */
+	__u32 is_in_slot;
+	__u32 unused;
 };
 
 struct damage {
@@ -113,6 +117,8 @@ struct {
 	__type(key, __u64);
 	__type(value, struct slots);
 } slots SEC(".maps");
+
+#include "ways.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
@@ -395,6 +401,8 @@ static __noinline void wake(struct task_struct *task)
 
 	if (!t || t->state == SLEEPING)
 		set(task, WAITING, 0, 0, bpf_ktime_get_ns());
+	if (is_rival(task))
+		rival_wakes(task);
 }
 
 /*
@@ -440,6 +448,9 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	/* Nobody waits for a CPU that idles: the gang's thread has gone elsewhere. */
 	else
 		cpu->taken = 0;
+	/* After the gang's time was booked, which says whether its slot is over. */
+	if (prev->prio == GANG_PRIO || next->prio == GANG_PRIO || cpu->is_in_slot)
+		cpu->is_in_slot = look_at_way(prev, left, next, now);
 	return 0;
 }
 

@@ -15,8 +15,24 @@ pub struct GangSums {
     pub filled_ns: u64,
     /// Waiting for a CPU out of slot.
     pub waiting_ns: u64,
+    /// How often a thread gave way to a rival in slot, and for how long.
+    pub gave_way: u64,
+    pub gave_way_ns: u64,
     /// How many edges of slots had which skew (`skew_us` of the index).
     pub skews: Vec<u32>,
+}
+
+/// A rival that waits behind a gang's thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    pub cpu: u32,
+    /// The gang's thread that has the CPU.
+    pub raised: u32,
+    /// The same was reported a moment ago, and the gang's thread is still there.
+    pub was_asked: bool,
+    /// The time of slots on the CPU, ever, and what rivals had of it because gangs gave way.
+    pub slots_ns: u64,
+    pub used_ns: u64,
 }
 
 /// A gang's time on one CPU.
@@ -127,6 +143,8 @@ impl GangSums {
             lost_ns: self.lost_ns.saturating_sub(earlier.lost_ns),
             filled_ns: self.filled_ns.saturating_sub(earlier.filled_ns),
             waiting_ns: self.waiting_ns.saturating_sub(earlier.waiting_ns),
+            gave_way: self.gave_way.saturating_sub(earlier.gave_way),
+            gave_way_ns: self.gave_way_ns.saturating_sub(earlier.gave_way_ns),
             skews: skews.collect(),
         }
     }

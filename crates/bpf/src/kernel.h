@@ -41,6 +41,7 @@ enum {
 	BPF_F_NO_PREALLOC = 1,
 	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
 	BPF_RB_NO_WAKEUP = 1,
+	BPF_RB_FORCE_WAKEUP = 2,
 };
 
 /* The kernel knows it by its name. */
@@ -76,21 +77,37 @@ struct cfs_rq___delayed {
 	unsigned int h_nr_delayed;
 };
 
+struct rt_rq {
+	unsigned int rt_nr_running;
+};
+
+struct task_struct;
+
 struct rq {
 	unsigned int nr_running;
 	struct cfs_rq cfs;
+	struct rt_rq rt;
+	struct task_struct *curr;
 };
 
 struct sched_entity {
 	struct cfs_rq *cfs_rq;
 };
 
+struct thread_info {
+	__u32 cpu;
+};
+
 struct task_struct {
+	struct thread_info thread_info;
 	unsigned int __state;
 	int on_cpu;
 	int pid;
 	int tgid;
+	/* As it counts at the moment: 99 less the priority of a real-time thread. */
+	int prio;
 	unsigned int policy;
+	unsigned int sched_reset_on_fork : 1;
 	unsigned int flags;
 	char comm[16];
 	struct css_set *cgroups;
@@ -124,7 +141,10 @@ struct bpf_iter__task {
 #define PF_KTHREAD 0x00200000
 /* task_struct.policy: include/uapi/linux/sched.h */
 #define SCHED_NORMAL 0
+#define SCHED_FIFO 1
 #define SCHED_BATCH 3
+/* task_struct.prio of all others is this at least: include/linux/sched/prio.h */
+#define MAX_RT_PRIO 100
 /* prev_state of sched_switch: the thread waits for something that no signal interrupts. */
 #define TASK_UNINTERRUPTIBLE 0x2
 

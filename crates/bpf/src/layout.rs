@@ -1,8 +1,8 @@
 //! The values in the maps of `cosched.bpf.c`.
 
 use crate::{
-    Culprit, GangSums, OnCpu, SLOTS_MAX, SchedClass, SlotTime,
-    shared::{self, Cpu, Damage, Gang, Share, Shared, Slots},
+    Culprit, GangSums, OnCpu, SLOTS_MAX, SchedClass, SlotTime, Wait,
+    shared::{self, Closing, Cpu, Damage, Gang, Share, Shared, Slots},
 };
 
 /// A gang that nothing is known of up to a moment.
@@ -19,6 +19,8 @@ pub fn figures(gang: &[u8]) -> GangSums {
         lost_ns: gang.lost_ns,
         filled_ns: gang.filled_ns,
         waiting_ns: gang.waiting_ns,
+        gave_way: gang.gave_way,
+        gave_way_ns: gang.gave_way_ns,
         skews: gang.skew.to_vec(),
     }
 }
@@ -90,6 +92,17 @@ pub fn moved(cpu: &[u8]) -> u64 {
 /// How many short tasks a CPU has had.
 pub fn short_tasks(cpu: &[u8]) -> u64 {
     Cpu::read(cpu).short_tasks
+}
+
+/// A rival that waits.
+pub fn wait(wait: &[u8]) -> Wait {
+    let shared::Wait { slots_ns, used_ns, cpu, tid, before, .. } = Shared::read(wait);
+    Wait { cpu, raised: tid, was_asked: before > 0, slots_ns, used_ns }
+}
+
+/// A CPU that is closed for a time.
+pub fn closing(cpu: u32, until_ns: u64) -> Vec<u8> {
+    Closing { until_ns, cpu, unused: 0 }.to_bytes()
 }
 
 /// A run that is not over.

@@ -15,7 +15,7 @@ use std::{
 use libbpf_rs::{ErrorKind, Link, MapCore, MapFlags, Object, ProgramInput, RingBufferBuilder};
 
 use crate::{
-    Culprit, GangSums, NotMeasured, OnCpu, SlotTime, layout,
+    Culprit, GangSums, NotMeasured, OnCpu, SlotTime, Wait, layout,
     object::{self, Aligned, map, program, refused},
 };
 
@@ -26,7 +26,10 @@ const CULPRITS_LISTED: usize = 5;
 const READ_AGAIN: usize = 10;
 
 /// The programs that are called, and not attached to the scheduler.
-const CALLED: [&str; 3] = ["book_now", "await", "look_around"];
+const CALLED: [&str; 4] = ["book_now", "await", "close_way", "look_around"];
+
+/// The arrays with a value for each CPU.
+const OF_CPUS: [&str; 1] = ["ways"];
 
 static PROGRAM: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/cosched.bpf.o")));
@@ -62,7 +65,7 @@ impl fmt::Debug for Meter {
 impl Meter {
     /// Loads the programs into the kernel and starts them.
     pub fn start() -> Result<Meter, NotMeasured> {
-        let object = object::load(PROGRAM)?;
+        let object = object::load(PROGRAM, &OF_CPUS)?;
         let links = object
             .progs_mut()
             .filter(|program| !CALLED.iter().any(|name| program.name() == *name))
@@ -159,17 +162,51 @@ impl Meter {
         mut heed: impl FnMut(Vec<u64>),
     ) -> Result<Infallible, NotMeasured> {
         let hearing = refused("hear which gangs wake");
-        let ring = map(&self.object, "woken");
+        self.hear("woken", hearing, |gangs| {
+            let gang = |gang: Vec<u8>| Some(u64::from_ne_bytes(gang.try_into().ok()?));
+            heed(gangs.into_iter().filter_map(gang).collect());
+        })
+    }
+
+    /// Waits until rivals want CPUs that gangs have, and hands over what is known of that; then
+    /// again. Where many rivals want a CPU at once, some may be lost.
+    ///
+    /// Rivals are real-time threads of the priority that gangs have in their slots, and of no gang.
+    pub fn hear_who_waits(
+        &self,
+        mut heed: impl FnMut(Vec<Wait>),
+    ) -> Result<Infallible, NotMeasured> {
+        let hearing = refused("hear which real-time threads wait");
+        self.hear("waits", hearing, |waits| heed(waits.iter().map(|it| layout::wait(it)).collect()))
+    }
+
+    /// Nothing is heard of rivals on a CPU until the time of slots there is so long.
+    pub fn close_way(&self, cpu: u32, until_ns: u64) -> Result<(), NotMeasured> {
+        let called = self.call_with("close_way", &mut layout::closing(cpu, until_ns));
+        match called.map_err(refused("close a CPU to real-time threads"))? {
+            0 => Ok(()),
+            _ => Err(NotMeasured::NotWatched),
+        }
+    }
+
+    /// Waits for messages in a ring, and hands them over; then again.
+    fn hear(
+        &self,
+        ring: &str,
+        hearing: impl Fn(libbpf_rs::Error) -> NotMeasured,
+        mut heed: impl FnMut(Vec<Vec<u8>>),
+    ) -> Result<Infallible, NotMeasured> {
+        let ring = map(&self.object, ring);
         let heard = RefCell::new(Vec::new());
-        let mut wakings = RingBufferBuilder::new();
-        let hear = |gang: &[u8]| {
-            heard.borrow_mut().extend(gang.try_into().map(u64::from_ne_bytes));
+        let mut messages = RingBufferBuilder::new();
+        let hear = |message: &[u8]| {
+            heard.borrow_mut().push(message.to_vec());
             0
         };
-        wakings.add(&ring, hear).map_err(&hearing)?;
-        let wakings = wakings.build().map_err(&hearing)?;
+        messages.add(&ring, hear).map_err(&hearing)?;
+        let messages = messages.build().map_err(&hearing)?;
         loop {
-            match wakings.poll(Duration::MAX) {
+            match messages.poll(Duration::MAX) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => return Err(hearing(error)),
                 _ => heed(heard.take()),
             }
@@ -276,8 +313,11 @@ impl Meter {
 
     /// Has a program called for a gang, and returns what it returns.
     fn call(&self, name: &str, gang: u64) -> libbpf_rs::Result<u32> {
-        let mut context = gang.to_ne_bytes();
-        let input = ProgramInput { context_in: Some(&mut context), ..ProgramInput::default() };
+        self.call_with(name, &mut gang.to_ne_bytes())
+    }
+
+    fn call_with(&self, name: &str, context: &mut [u8]) -> libbpf_rs::Result<u32> {
+        let input = ProgramInput { context_in: Some(context), ..ProgramInput::default() };
         Ok(program(&self.object, name).test_run(input)?.return_value)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use crate::{Culprit, GangSums, NotMeasured, OnCpu, SlotTime};
+use crate::{Culprit, GangSums, NotMeasured, OnCpu, SlotTime, Wait};
 
 /// Cannot be made here.
 #[derive(Debug)]
@@ -39,6 +39,14 @@ impl Meter {
     }
 
     pub fn hear_who_wakes(&self, _tell: impl FnMut(Vec<u64>)) -> Result<Infallible, NotMeasured> {
+        match *self {}
+    }
+
+    pub fn hear_who_waits(&self, _heed: impl FnMut(Vec<Wait>)) -> Result<Infallible, NotMeasured> {
+        match *self {}
+    }
+
+    pub fn close_way(&self, _cpu: u32, _until_ns: u64) -> Result<(), NotMeasured> {
         match *self {}
     }
 

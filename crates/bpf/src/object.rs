@@ -11,14 +11,22 @@ use crate::NotMeasured;
 #[repr(align(8))]
 pub struct Aligned<Bytes: ?Sized>(pub Bytes);
 
-/// Loads programs into the kernel.
-pub fn load(object: &'static Aligned<[u8]>) -> Result<Object, NotMeasured> {
+/// Loads programs into the kernel. The arrays of these names get a value for each CPU that there
+/// may be.
+pub fn load(object: &'static Aligned<[u8]>, of_cpus: &[&str]) -> Result<Object, NotMeasured> {
     // It writes to standard error by itself; what it says is in its errors as well.
     libbpf_rs::set_print(None);
-    ObjectBuilder::default()
-        .open_memory(&object.0)
-        .and_then(|object| object.load())
-        .map_err(refused("load the BPF programs"))
+    let open = || {
+        let mut object = ObjectBuilder::default().open_memory(&object.0)?;
+        let cpus = libbpf_rs::num_possible_cpus()? as u32;
+        for mut map in
+            object.maps_mut().filter(|map| of_cpus.iter().any(|name| map.name() == *name))
+        {
+            map.set_max_entries(cpus)?;
+        }
+        object.load()
+    };
+    open().map_err(refused("load the BPF programs"))
 }
 
 /// Why the kernel did not do it. It denies permission also where it finds fault with a program, or

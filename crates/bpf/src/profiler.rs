@@ -51,7 +51,7 @@ impl Profiler {
         clocks: Vec<impl IntoRawFd>,
         period: Duration,
     ) -> Result<Profiler, NotMeasured> {
-        let object = object::load(PROGRAM)?;
+        let object = object::load(PROGRAM, &[])?;
         watch(&object, group, 1)?;
         let attach = |name| program(&object, name).attach();
         let mut links = ["on_switch", "on_wakeup", "on_wakeup_new"]

@@ -127,7 +127,7 @@ macro_rules! shared {
     )*};
 }
 
-// The meaning of each field stands in C: book.h, cosched.bpf.c and profile.bpf.c.
+// The meaning of each field stands in C: book.h, ways.h, cosched.bpf.c and profile.bpf.c.
 shared! {
     struct Notes = "notes" {
         start_ns: u64,
@@ -169,6 +169,8 @@ shared! {
         ended_ns: u64,
         awaited: u32,
         unused: u32,
+        gave_way: u64,
+        gave_way_ns: u64,
         skew: [u32; BUCKETS],
     }
 
@@ -203,6 +205,37 @@ shared! {
         short_tasks: u64,
         has_slots: u32,
         taken: u32,
+        is_in_slot: u32,
+        unused: u32,
+    }
+
+    struct Way = "way" {
+        since_ns: u64,
+        until_ns: u64,
+        used_ns: u64,
+        raised_since_ns: u64,
+        raised_ns: u64,
+        closed_until_ns: u64,
+        gang: u64,
+        asked: u32,
+        requests: u32,
+        waiting: u32,
+        unused: u32,
+    }
+
+    struct Wait = "wait" {
+        slots_ns: u64,
+        used_ns: u64,
+        cpu: u32,
+        tid: u32,
+        before: u32,
+        unused: u32,
+    }
+
+    struct Closing = "closing" {
+        until_ns: u64,
+        cpu: u32,
+        unused: u32,
     }
 
     struct Tick = "tick" {
@@ -344,6 +377,9 @@ mod tests {
                 differences_of::<Damage>(&cosched),
                 differences_of::<Share>(&cosched),
                 differences_of::<Cpu>(&cosched),
+                differences_of::<Way>(&cosched),
+                differences_of::<Wait>(&cosched),
+                differences_of::<Closing>(&cosched),
                 differences_of::<Tick>(&profile),
                 differences_of::<Program>(&profile),
                 differences_of::<Sum>(&profile),

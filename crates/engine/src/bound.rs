@@ -7,7 +7,7 @@
 use std::{fs::File, io, os::unix::fs::FileExt, path::PathBuf, sync::Arc};
 
 use gang_schedule::JobId;
-use gang_timetable::{Action, Control, Group, Weight};
+use gang_timetable::{Action, Control, Group, Weight, follower::OfThread};
 use rustix::{
     fd::OwnedFd,
     process::{Signal, pidfd_send_signal},
@@ -55,6 +55,12 @@ impl Bound {
     #[cfg(feature = "recording")]
     pub fn to_nothing(action: Action) -> Bound {
         Bound { action, handle: Handle::None }
+    }
+}
+
+impl OfThread for Bound {
+    fn of_thread(&self) -> Option<(u32, bool)> {
+        self.action.of_thread()
     }
 }
 
@@ -148,6 +154,12 @@ impl ProcessHandle {
 /// The one that carries actions out: Linux, or a recorder in tests.
 pub trait Kernel: Send + Sync {
     fn perform(&self, bound: &Bound) -> io::Result<()>;
+
+    /// The thread of an action goes behind others of its priority, if it is raised.
+    fn give_way(&self, bound: &Bound) -> io::Result<()>;
+
+    /// The same as [`Kernel::perform`], if the thread of the action is raised.
+    fn take_back(&self, bound: &Bound) -> io::Result<()>;
 }
 
 /// The kernel that runs this process.
@@ -167,6 +179,22 @@ impl Kernel for Linux {
             }
             (Action::Page { word, .. }, Handle::Page(page)) => page.write(word),
             // Nobody but tests binds it to nothing.
+            _ => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+
+    fn give_way(&self, bound: &Bound) -> io::Result<()> {
+        match &bound.action {
+            Action::Attributes { tid, known, .. } => thread::give_way(*tid, known),
+            _ => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+
+    fn take_back(&self, bound: &Bound) -> io::Result<()> {
+        match &bound.action {
+            Action::Attributes { tid, attributes, known } => {
+                thread::take_back(*tid, attributes, known)
+            }
             _ => Err(io::ErrorKind::InvalidInput.into()),
         }
     }

@@ -15,6 +15,7 @@ pub mod probe;
 #[cfg(feature = "recording")]
 pub mod recording;
 pub mod release;
+pub mod rivals;
 pub mod roster;
 pub mod shared_group;
 pub mod singles;

@@ -9,6 +9,7 @@ use std::{
 
 use gang_timetable::{
     Action,
+    follower::OfThread,
     model::{Model, Refused},
 };
 use rustix::io::Errno;
@@ -21,6 +22,7 @@ type Refusal = Box<dyn Fn(&Action) -> Option<Errno> + Send>;
 struct Book {
     model: Model,
     actions: Vec<Action>,
+    gave_way: Vec<u32>,
     refusal: Option<Refusal>,
 }
 
@@ -53,6 +55,11 @@ impl Recording {
         std::mem::take(&mut self.book().actions)
     }
 
+    /// The threads that gave way since this was last asked.
+    pub fn take_gave_way(&self) -> Vec<u32> {
+        std::mem::take(&mut self.book().gave_way)
+    }
+
     /// From now on refuses the actions for which a function gives an error; they change nothing.
     pub fn refuse(&self, refusal: impl Fn(&Action) -> Option<Errno> + Send + 'static) {
         self.book().refusal = Some(Box::new(refusal));
@@ -72,5 +79,14 @@ impl Kernel for Recording {
         };
         book.actions.push(action.clone());
         result
+    }
+
+    fn give_way(&self, bound: &Bound) -> io::Result<()> {
+        self.book().gave_way.extend(bound.action.of_thread().map(|(tid, _)| tid));
+        Ok(())
+    }
+
+    fn take_back(&self, bound: &Bound) -> io::Result<()> {
+        self.perform(bound)
     }
 }

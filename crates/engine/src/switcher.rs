@@ -11,6 +11,9 @@
 //! A timetable holds until the beginning of the next one, which may lie before its own end. Plans
 //! are made far ahead, and replaced when something changes.
 //!
+//! Between two edges, threads in their slots give way to rivals, where a switcher is asked for that
+//! ([`crate::rivals`]).
+//!
 //! Where a switcher was out of step ([`gang_timetable::follower`]), it counts that, and the
 //! conductor has the gangs' attributes set anew.
 //!
@@ -44,6 +47,7 @@ use triple_buffer::{Input, Output, triple_buffer};
 
 use crate::{
     bound::{Bound, Kernel},
+    rivals::{Handle, Wishes},
     timing::Timings,
 };
 
@@ -55,14 +59,25 @@ pub struct Calls<'a> {
     pub timings: &'a Timings,
 }
 
+impl Calls<'_> {
+    fn note(&self, made: io::Result<()>) {
+        if let Some(error) = made.err().filter(|error| !is_gone(error)) {
+            self.timings.record_failure(error.raw_os_error().unwrap_or(0));
+        }
+    }
+}
+
 impl Hands<Bound> for Calls<'_> {
     fn perform(&self, action: &Bound) {
-        match self.kernel.perform(action) {
-            Err(error) if !is_gone(&error) => {
-                self.timings.record_failure(error.raw_os_error().unwrap_or(0));
-            }
-            _ => {}
-        }
+        self.note(self.kernel.perform(action));
+    }
+
+    fn give_way(&self, action: &Bound) {
+        self.note(self.kernel.give_way(action));
+    }
+
+    fn take_back(&self, action: &Bound) {
+        self.note(self.kernel.take_back(action));
     }
 
     fn now_ns(&self) -> u64 {
@@ -119,6 +134,7 @@ pub struct Switcher {
     /// Those it was handed, as long as it may hold them: none is freed by the switcher's thread.
     published: Vec<Arc<Timetable<Bound>>>,
     alarm: Arc<Alarm>,
+    wishes: Arc<Wishes>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     pub timings: Arc<Timings>,
@@ -136,10 +152,12 @@ impl Switcher {
         let first = Arc::<Timetable<Bound>>::default();
         let (input, output) = triple_buffer(&first);
         let (alarm, stop, timings) = (Arc::<Alarm>::default(), Arc::default(), Arc::default());
+        let wishes = Arc::<Wishes>::default();
         let body = Body {
             follower: Follower::new(Arc::clone(&first)),
             output,
             alarm: Arc::clone(&alarm),
+            wishes: Arc::clone(&wishes),
             stop: Arc::clone(&stop),
             timings: Arc::clone(&timings),
             kernel,
@@ -154,7 +172,12 @@ impl Switcher {
             body.run();
         })?;
         let published = vec![first];
-        Ok(Switcher { input, published, alarm, stop, thread: Some(thread), timings })
+        Ok(Switcher { input, published, alarm, wishes, stop, thread: Some(thread), timings })
+    }
+
+    /// The way to this switcher for threads that speak for rivals.
+    pub fn handle(&self) -> Handle {
+        Handle::new(Arc::clone(&self.wishes), Arc::clone(&self.alarm))
     }
 
     /// Hands the switcher another timetable, which holds from its beginning on. The switcher sees
@@ -232,6 +255,7 @@ struct Body {
     follower: Follower<Arc<Timetable<Bound>>>,
     output: Output<Arc<Timetable<Bound>>>,
     alarm: Arc<Alarm>,
+    wishes: Arc<Wishes>,
     stop: Arc<AtomicBool>,
     timings: Arc<Timings>,
     kernel: Arc<dyn Kernel>,
@@ -260,6 +284,7 @@ impl Body {
             if self.follower.take_lowered() {
                 self.lookout.iter_mut().for_each(Lookout::look);
             }
+            self.wishes.fulfil(&mut self.follower, clock::utc_ns(), &calls);
             match wake_ns {
                 None => self.alarm.sleep(seen, None),
                 Some(at_ns) => self.sleep_until(at_ns, seen, &mut lateness),

@@ -17,6 +17,21 @@ pub fn attributes(tid: u32) -> io::Result<Attributes> {
     sched::get(tid).map(from_linux)
 }
 
+/// Puts a raised thread behind others of its priority; one that is not raised stays as it is.
+/// Allocates nothing.
+pub fn give_way(tid: u32, known: &Known) -> io::Result<()> {
+    let now = from_linux(sched::get_without_nice(tid)?);
+    let Some(lowered) = known.give_way(&now) else { return Ok(()) };
+    sched::set_policy(tid, &to_linux(&lowered))?;
+    sched::set_policy(tid, &to_linux(&now))
+}
+
+/// Gives a thread these attributes, if it is raised. Allocates nothing.
+pub fn take_back(tid: u32, to: &Attributes, known: &Known) -> io::Result<()> {
+    let is_raised = timetable::is_raised(&from_linux(sched::get_without_nice(tid)?));
+    if is_raised { switch(tid, to, known) } else { Ok(()) }
+}
+
 /// Gives a thread these attributes, unless its owner has chosen others. Allocates nothing.
 ///
 /// Between the look and the change, the owner may choose a policy, which is lost then: the kernel

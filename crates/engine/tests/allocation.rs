@@ -17,7 +17,7 @@ use gang_linux::{
 use gang_schedule::JobId;
 use gang_timetable::{
     Action, Attributes, Control, EdgeActions, Group, Known, Signal, Timetable, Word,
-    follower::Cursor,
+    follower::{Cursor, Hands, OfThread},
 };
 
 /// A group, this process, and a page.
@@ -97,6 +97,11 @@ fn a_switch_on_this_kernel_allocates_nothing() {
         for now_ns in [90, 100, 105, 150, 205] {
             let calls = Calls { kernel: &Linux, clock: &clock::utc_ns, timings: &timings };
             cursor.advance(&timetable, now_ns, &calls);
+            let of_threads = timetable.parts[0].iter().filter(|it| it.of_thread().is_some());
+            of_threads.for_each(|action| {
+                calls.give_way(action);
+                calls.take_back(action);
+            });
         }
     });
     assert_eq!(allocations.count_total, 0, "{allocations:?}");

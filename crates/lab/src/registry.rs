@@ -8,8 +8,8 @@ use crate::harness::lab::Lab;
 use crate::harness::options::Takes::{self, Backend, Paper, Plain, Seconds, Threads, WatchPlain};
 use crate::harness::report::Report;
 use crate::promises::{
-    arrival, auto, barrier, barriers, calls, clients, coscheduled, doctor, fill, idle, lateness,
-    openmp, release, share, switch, views, watching,
+    arrival, auto, barrier, barriers, calls, clients, coscheduled, doctor, fill, frames, idle,
+    lateness, openmp, release, share, switch, views, watching,
 };
 use crate::published::{
     batch, deadlines, holes, noise, overhead, priority, slices, solvers, speedup, stream, sweep,
@@ -72,7 +72,7 @@ const ON_ALL_CPUS: &[Takes] = &[Seconds, Plain, WatchPlain, Backend, Paper];
 const OF_GANGD: &[Takes] = &[Seconds, Threads, Backend, Paper];
 
 /// Those of the papers first, in their order.
-pub const EXPERIMENTS: [Experiment; 31] = [
+pub const EXPERIMENTS: [Experiment; 32] = [
     Experiment {
         name: "gauss",
         about: "Gaussian elimination beside competitors, by the number of threads (L35)",
@@ -214,6 +214,13 @@ pub const EXPERIMENTS: [Experiment; 31] = [
         takes: ALL_OF_THEM,
         spec: Some(&[]),
         ..plain!(lateness::run)
+    },
+    Experiment {
+        name: "frames",
+        about: "How late the frames of a real-time compositor are beside two gangs",
+        takes: OF_GANGD,
+        spec: Some(&[]),
+        ..plain!(frames::run)
     },
     Experiment {
         name: "openmp",

@@ -247,6 +247,13 @@ fn overhead_and_lateness_under_gangd_need_gangd() {
     assert_eq!(conditions(&lateness), expected);
     gangs_are_reported(&lateness, |_| true);
     assert_eq!(lateness["measures"].as_array().unwrap().len(), 2, "{lateness}");
+    if !fifo_is_permitted() {
+        return;
+    }
+    let frames = report("frames --runs 1 --seconds 0.4");
+    assert_eq!(conditions(&frames), ["gangs only", "frames", "frames, nobody gives way"]);
+    gangs_are_reported(&frames, |_| true);
+    assert_eq!(frames["measures"].as_array().unwrap().len(), 2, "{frames}");
 }
 
 #[test]

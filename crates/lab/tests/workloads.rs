@@ -101,6 +101,15 @@ fn tick_records_every_tick() {
 }
 
 #[test]
+fn compositor_records_every_frame_where_it_is_permitted() {
+    if !lab::fifo_is_permitted() {
+        return;
+    }
+    let outcome = workload("tick --every 10ms --run 0.2ms --compositor --seconds 0.3");
+    assert_eq!(number(&outcome, "/ticks"), 30);
+}
+
+#[test]
 fn sleepers_sleep_and_the_busy_ones_do_not() {
     let is_busy = |outcome: &Value| number(outcome, "/per_thread/4/cpu_ns") > 0;
     let outcome = workload_at_work("sleepers --threads 4 --busy 1", is_busy);

@@ -1,6 +1,6 @@
 use gang_schedule::{CpuSet, JobId};
 
-use crate::{Attributes, Known, Word};
+use crate::{Attributes, Known, Word, follower::OfThread, is_raised};
 
 /// One call into the kernel. It sets a state, and depends on no earlier call but on what the owner
 /// of a thread has chosen: making it twice changes nothing.
@@ -16,6 +16,15 @@ pub enum Action {
     Signal { job: JobId, pid: u32, signal: Signal },
     /// Tells the programs of a job of its slot.
     Page { job: JobId, word: Word },
+}
+
+impl OfThread for Action {
+    fn of_thread(&self) -> Option<(u32, bool)> {
+        match self {
+            Action::Attributes { tid, attributes, .. } => Some((*tid, is_raised(attributes))),
+            _ => None,
+        }
+    }
 }
 
 /// A cgroup with controls.

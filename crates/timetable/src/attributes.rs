@@ -141,6 +141,14 @@ impl Known {
             || [WIDE, self.first_seen].contains(now)
     }
 
+    /// The attributes that a raised thread gets for a moment, so that it goes behind others of its
+    /// priority when it is raised again (sched(7)). They are those out of its slot: if it cannot be
+    /// raised again, nothing is strange. Absent where `now` is none of a raised thread.
+    pub fn give_way(&self, now: &Attributes) -> Option<Attributes> {
+        let lowered = lowered(&self.own, self.in_idle_group);
+        is_raised(now).then_some(Attributes { nice: now.nice, ..lowered })
+    }
+
     /// The attributes that a thread gets which has `now`; absent where its owner has chosen others
     /// that have not been read yet: it keeps those.
     pub fn switch(&self, now: &Attributes, to: &Attributes) -> Option<Attributes> {

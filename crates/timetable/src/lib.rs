@@ -18,6 +18,7 @@ mod runnable;
 mod standing;
 mod switchers;
 mod timetable;
+pub mod ways;
 mod word;
 
 pub use action::{Action, Control, Group, Signal, Weight};

@@ -348,6 +348,21 @@ pub const FIGURES: &[Figure] = &[
         "CPU time that the job had out of its slots, in holes that others left",
         |view| Some(Whole(view.job.measured.as_ref()?.filled_ns)),
     ),
+    figure(
+        "gave_way",
+        "gave way",
+        Count,
+        "How often a thread of the job gave way in slot to real-time threads of its priority",
+        |view| Some(Whole(view.job.measured.as_ref()?.gave_way)),
+    )
+    .measured()
+    .metric(MetricType::Counter, None),
+    sum(
+        "gave_way_ns",
+        "gave way for",
+        "Time for which threads of the job gave way in slot to real-time threads of their priority",
+        |view| Some(Whole(view.job.measured.as_ref()?.gave_way_ns)),
+    ),
     figure("processes", "processes", Count, "Processes of the job", |view| {
         Some(Whole(view.job.processes))
     }),

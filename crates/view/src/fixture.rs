@@ -39,6 +39,8 @@ pub fn job(id: i64, name: &str) -> v1::Job {
             lost_ns: 100_000_000,
             filled_ns: 500_000_000,
             waiting_ns: 9_000_000_000,
+            gave_way: 0,
+            gave_way_ns: 0,
             slot_ns: 10_000_000_000,
             lost_to: None,
             per_cpu: None,

@@ -37,6 +37,8 @@ pub struct Figures {
     pub busy: Option<f64>,
     /// Of the CPUs of its slots: for how many it waited.
     pub lost: Option<f64>,
+    /// Of the CPUs of its slots: how much it left to real-time threads of its priority.
+    pub gave_way: Option<f64>,
     /// Of its CPU time: what it had out of its slots.
     pub filled: Option<f64>,
     pub coscheduled: Option<f64>,
@@ -73,6 +75,7 @@ pub enum Kind {
     Share,
     LessThanItsShare,
     Lost,
+    GaveWay,
     NotCoscheduled,
     Coscheduled,
     Skew,
@@ -116,12 +119,13 @@ pub fn judge(evidence: Evidence<'_>) -> Verdict {
         // Nothing else explains a job that has no slots.
         Some(finding) => vec![finding],
         None => {
-            let looks: [fn(Evidence<'_>, &Figures) -> Option<Finding>; 11] = [
+            let looks: [fn(Evidence<'_>, &Figures) -> Option<Finding>; 12] = [
                 findings::width,
                 findings::share,
                 findings::standby,
                 findings::less_than_its_share,
                 findings::lost,
+                findings::gave_way,
                 findings::coscheduled,
                 findings::skew,
                 findings::unused,
@@ -163,6 +167,7 @@ impl Figures {
             share_had: job.share_had,
             busy: ran_ns.and_then(of_slots),
             lost: measured.and_then(|it| of_slots(it.lost_ns)),
+            gave_way: measured.and_then(|it| of_slots(it.gave_way_ns)),
             filled: measured.and_then(|it| of_time(it.filled_ns)),
             coscheduled: job.coscheduled().filter(|_| is_enough),
             skew_ns_p99: job.skew_ns_p99().filter(|_| is_enough),

@@ -620,6 +620,32 @@ impl Machine {
         }
     }
 
+    /// A raised thread that a number chooses.
+    pub fn nth_raised(&self, number: u16) -> Option<u32> {
+        let raised = self.model.attributes.iter().filter(|(_, now)| is_raised(now));
+        let raised: Vec<u32> = raised.map(|(tid, _)| *tid).collect();
+        (!raised.is_empty()).then(|| raised[usize::from(number) % raised.len()])
+    }
+
+    pub fn is_raised(&self, tid: u32) -> bool {
+        self.model.attributes.get(&tid).is_some_and(is_raised)
+    }
+
+    /// The first call by which a raised thread gives way; what it gets by the second.
+    pub fn lower_for_a_moment(&mut self, action: &Action) -> Option<(u32, Attributes)> {
+        let Action::Attributes { tid, known, .. } = action else { return None };
+        let now = *self.model.attributes.get(tid)?;
+        self.model.attributes.insert(*tid, known.give_way(&now)?);
+        Some((*tid, now))
+    }
+
+    /// The second call, whatever happened since the first.
+    pub fn raise_again(&mut self, tid: u32, raised: Attributes) {
+        if self.threads.contains_key(&tid) {
+            self.model.attributes.insert(tid, raised);
+        }
+    }
+
     /// Performs an action, and says what is wrong with it.
     pub fn perform(&mut self, action: &Action) {
         if std::env::var_os("STORM_TRACE").is_some() {

@@ -30,6 +30,7 @@ static struct {
 	__u64 now;
 	unsigned int cpu;
 	struct task_struct *current[CPUS];
+	struct rq queue[CPUS];
 	int locked;
 } machine;
 
@@ -42,12 +43,27 @@ static struct {
 	struct thread storage;
 } tasks[TASKS];
 
+/* A thread is on the queue of a CPU, where it may run. */
+static void enqueue(struct task_struct *it, unsigned int cpu)
+{
+	check(cpu < CPUS, "there is no such CPU");
+	it->thread_info.cpu = cpu;
+	it->se.cfs_rq = &machine.queue[cpu].cfs;
+}
+
 static __u64 woken_groups[WOKEN];
 static int woken_count;
+static struct wait sent_waits[WOKEN];
+static int wait_count;
 
 __u64 bpf_ktime_get_ns(void)
 {
 	return machine.now;
+}
+
+__u32 bpf_get_smp_processor_id(void)
+{
+	return machine.cpu;
 }
 
 struct task_struct *bpf_get_current_task_btf(void)
@@ -98,8 +114,13 @@ void *storage_get(void *task, __u32 size, __u64 flags)
 	return &tasks[at].storage;
 }
 
-long ring_output(const void *data, __u64 size)
+long ring_output(void *ring, const void *data, __u64 size)
 {
+	if (ring == &waits) {
+		check(!machine.locked && size == sizeof(sent_waits[0]) && wait_count < WOKEN, "the ring");
+		memcpy(&sent_waits[wait_count++], data, size);
+		return 0;
+	}
 	check(!machine.locked && size == sizeof(woken_groups[0]) && woken_count < WOKEN, "the ring");
 	memcpy(&woken_groups[woken_count++], data, size);
 	return 0;
@@ -118,6 +139,11 @@ static struct entry *entries;
 static int is_of_each_cpu(struct map_of map)
 {
 	return map.type == BPF_MAP_TYPE_PERCPU_ARRAY || map.type == BPF_MAP_TYPE_PERCPU_HASH;
+}
+
+static int is_array(struct map_of map)
+{
+	return map.type == BPF_MAP_TYPE_PERCPU_ARRAY || map.type == BPF_MAP_TYPE_ARRAY;
 }
 
 static size_t size_of_all(struct map_of map)
@@ -165,7 +191,7 @@ void *map_lookup(struct map_of map, const void *key)
 
 	check(!machine.locked, "a look-up below a lock");
 	/* Arrays have all of their values from the beginning. */
-	found = map.type == BPF_MAP_TYPE_PERCPU_ARRAY ? find_or_make(map, key) : *find(map, key);
+	found = is_array(map) ? find_or_make(map, key) : *find(map, key);
 	if (!found)
 		return 0;
 	return found->value + (is_of_each_cpu(map) ? machine.cpu * map.value_size : 0);
@@ -192,6 +218,8 @@ static struct map_of map_named(const char *name)
 		return MAP_OF(&cpus);
 	if (!strcmp(name, "shares"))
 		return MAP_OF(&shares);
+	if (!strcmp(name, "ways"))
+		return MAP_OF(&ways);
 	check(0, "no map of this name");
 	abort();
 }
@@ -253,16 +281,19 @@ static void reset(void)
 		delete(&entries);
 	memset(&machine, 0, sizeof(machine));
 	memset(tasks, 0, sizeof(tasks));
-	woken_count = 0;
+	woken_count = wait_count = 0;
 	/* Task 0 is idle, and outside of all gangs. */
 	for (int i = 0; i < TASKS; i++) {
 		tasks[i].task.cgroups = &tasks[i].set;
 		tasks[i].set.dfl_cgrp = &tasks[i].group;
 		tasks[i].group.kn = &tasks[i].node;
 		tasks[i].task.__state = i > 0;
+		tasks[i].task.prio = MAX_RT_PRIO + 20;
 	}
-	for (int i = 0; i < CPUS; i++)
-		machine.current[i] = &tasks[0].task;
+	for (int i = 0; i < CPUS; i++) {
+		machine.current[i] = machine.queue[i].curr = &tasks[0].task;
+		machine.queue[i].cfs.rq = &machine.queue[i];
+	}
 }
 
 /*
@@ -280,6 +311,16 @@ static void begin_task(void)
 	strncpy(it->comm, word(), sizeof(it->comm) - 1);
 }
 
+/* rt NUMBER PRIORITY RESET CPU: it is real-time from now on, and its CPU is this one. */
+static void make_realtime(void)
+{
+	struct task_struct *it = task();
+
+	it->prio = MAX_RT_PRIO - 1 - number();
+	it->sched_reset_on_fork = number();
+	enqueue(it, number());
+}
+
 /* switch CPU NOW NEXT PREEMPTED PREV_STATE REPORTED: the kernel may not report it. */
 static void switch_tasks(void)
 {
@@ -294,7 +335,8 @@ static void switch_tasks(void)
 	prev->__state = preempted ? prev->__state : state;
 	prev->on_cpu = 0;
 	next->on_cpu = 1;
-	machine.current[machine.cpu] = next;
+	machine.current[machine.cpu] = machine.queue[machine.cpu].curr = next;
+	enqueue(next, machine.cpu);
 	if (number())
 		on_switch(preempted, prev, next, state);
 }
@@ -325,6 +367,11 @@ static void carry_out_command(const char *command)
 		reset();
 	} else if (!strcmp(command, "task")) {
 		begin_task();
+	} else if (!strcmp(command, "rt")) {
+		make_realtime();
+	} else if (!strcmp(command, "queue")) {
+		at();
+		machine.queue[machine.cpu].rt.rt_nr_running = number();
 	} else if (!strcmp(command, "group")) {
 		struct task_struct *it = task();
 
@@ -346,6 +393,11 @@ static void carry_out_command(const char *command)
 		at();
 		group = number();
 		printf("%d\n", *command == 'b' ? book_now(&group) : await(&group));
+	} else if (!strcmp(command, "close_way")) {
+		struct closing closing = { .cpu = number() };
+
+		closing.until_ns = number();
+		check(!close_way(&closing), "a CPU without a way");
 	} else if (!strcmp(command, "update")) {
 		map = map_named(word());
 		read_bytes(word(), key, map.key_size);
@@ -386,6 +438,13 @@ static void carry_out_command(const char *command)
 			printf("%llu ", woken_groups[i]);
 		putchar('\n');
 		woken_count = 0;
+	} else if (!strcmp(command, "waits")) {
+		for (int i = 0; i < wait_count; i++) {
+			print_bytes((void *)&sent_waits[i], sizeof(sent_waits[i]));
+			putchar(' ');
+		}
+		putchar('\n');
+		wait_count = 0;
 	} else {
 		check(0, command);
 	}

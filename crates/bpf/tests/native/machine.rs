@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    Culprit, GangSums, OnCpu, SlotTime, layout,
+    Culprit, GangSums, OnCpu, SlotTime, Wait, layout,
     shared::{Cpu, Share, Shared},
 };
 
@@ -107,6 +107,16 @@ impl Machine {
         self.say(format_args!("group {task} {group}"));
     }
 
+    /// A real-time thread from now on, of this priority; it wakes on this CPU.
+    pub fn make_realtime(&mut self, task: usize, priority: u32, is_reset: bool, cpu: usize) {
+        self.say(format_args!("rt {task} {priority} {} {cpu}", u32::from(is_reset)));
+    }
+
+    /// So many real-time threads run on a CPU, or wait there.
+    pub fn queue(&mut self, at: At, realtime: u32) {
+        self.say(format_args!("queue {at} {realtime}"));
+    }
+
     /// `next` follows on a CPU, after any thread. Of the kernel's state: 0 wants to run on.
     pub fn switch(&mut self, at: At, next: usize, preempted: bool, state: u32, reported: bool) {
         let (preempted, reported) = (u32::from(preempted), u32::from(reported));
@@ -194,6 +204,17 @@ impl Machine {
         let of_gang = all.chunks_exact(2);
         let of_gang = of_gang.filter(|it| layout::harmed(&it[0]) == (group, epoch as u32));
         of_gang.map(|it| layout::culprit(&it[0], &it[1])).collect()
+    }
+
+    /// The rivals that were reported since the last call.
+    pub fn waits(&mut self) -> Vec<Wait> {
+        let waits = self.ask(format_args!("waits"));
+        waits.split_whitespace().map(|wait| layout::wait(&bytes(wait))).collect()
+    }
+
+    /// As `Meter::close_way`.
+    pub fn close_way(&mut self, cpu: u32, until_ns: u64) {
+        self.say(format_args!("close_way {cpu} {until_ns}"));
     }
 
     pub fn short_tasks(&mut self) -> u64 {

@@ -4,6 +4,7 @@
 
 mod history;
 mod machine;
+mod rivals;
 mod truth;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

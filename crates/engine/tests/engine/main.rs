@@ -5,5 +5,6 @@ mod jobs;
 mod parked;
 mod reading;
 mod releases;
+mod rivals;
 mod switchers;
 mod timetables;

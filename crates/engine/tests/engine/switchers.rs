@@ -276,6 +276,14 @@ impl Kernel for Slow {
         }
         done
     }
+
+    fn give_way(&self, bound: &Bound) -> std::io::Result<()> {
+        self.kernel.give_way(bound)
+    }
+
+    fn take_back(&self, bound: &Bound) -> std::io::Result<()> {
+        self.kernel.take_back(bound)
+    }
 }
 
 const MS: u64 = 1_000_000;

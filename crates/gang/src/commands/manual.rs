@@ -122,6 +122,13 @@ const SCHEDULING_RUN: Section = Section::Terms(
              children of such a thread would be real-time ones. No other call fails.",
         ),
         (
+            "Real-time programs of others",
+            "Those of priority 2 or above come before gangs. Those of priority 1, such as \
+             compositors, are equals: a gang gives way to one that wakes on a CPU of its slot until \
+             that one sleeps, for up to a fifth of its slots. gang show and gang why say how often. \
+             Where gangd does not measure (gang status says so), they wait for the end of the slot.",
+        ),
+        (
             "What nobody can tell",
             "The policy SCHED_BATCH or SCHED_IDLE, whichever gangd gives to threads out of their \
              slots, and the nice value -20, where they are set while gangd gives others; and CPUs \

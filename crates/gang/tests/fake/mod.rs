@@ -461,6 +461,8 @@ pub fn job(id: i64, name: &str) -> v1::Job {
             lost_ns: 61_000_000,
             filled_ns: 4_000_000,
             waiting_ns: 11_900_000_000,
+            gave_way: 40,
+            gave_way_ns: 80_000_000,
             slot_ns: 12_340_000_000,
             lost_to: Some(vec![v1::Culprit {
                 name: "cc1\u{1b}".to_owned(),

@@ -71,7 +71,8 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
         .collect::<std::io::Result<Vec<_>>>()?;
     let timings = switchers.iter().map(|switcher| switcher.timings.clone());
     let timings = groups.cpus().iter().cloned().zip(timings).collect();
-    let (handle, requests) = requests::open(alarm.clone(), timings);
+    let handles = groups.cpus().iter().cloned().zip(switchers.iter().map(Switcher::handle));
+    let (handle, requests) = requests::open(alarm.clone(), timings, handles.collect());
     let realtime = setup.realtime;
     let conductor = Conductor {
         survey: Survey::new(&setup.state.roots, setup.realtime)?,

@@ -5,7 +5,10 @@ use std::sync::{
     mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
 };
 
-use gang_engine::timing::{self, Summary, Timings};
+use gang_engine::{
+    rivals,
+    timing::{self, Summary, Timings},
+};
 use gang_linux::clock::Alarm;
 use gang_schedule::CpuSet;
 
@@ -24,6 +27,7 @@ pub struct Handle {
     alarm: Arc<Alarm>,
     /// By the CPUs of each switcher.
     timings: Arc<[(CpuSet, Arc<Timings>)]>,
+    switchers: Arc<[(CpuSet, rivals::Handle)]>,
 }
 
 /// Why the conductor cannot be asked.
@@ -98,6 +102,11 @@ impl Handle {
         &self.timings
     }
 
+    /// The ways to the switchers for rivals, by their CPUs.
+    pub fn switchers(&self) -> &[(CpuSet, rivals::Handle)] {
+        &self.switchers
+    }
+
     /// Ends the conductor: nobody is raised any more.
     pub fn stop(&self) {
         let _ = self.ask(|state| state.stopped = true);
@@ -108,9 +117,10 @@ impl Handle {
 pub fn open(
     alarm: Arc<Alarm>,
     timings: Arc<[(CpuSet, Arc<Timings>)]>,
+    switchers: Arc<[(CpuSet, rivals::Handle)]>,
 ) -> (Handle, Receiver<Request>) {
     let (sender, requests) = sync_channel(REQUESTS_MAX);
-    (Handle { requests: sender, alarm, timings }, requests)
+    (Handle { requests: sender, alarm, timings, switchers }, requests)
 }
 
 #[cfg(test)]
@@ -122,7 +132,7 @@ mod tests {
     #[test]
     fn request_beyond_the_limit_is_refused() {
         // Nobody answers the requests.
-        let (handle, requests) = open(Arc::default(), Arc::new([]));
+        let (handle, requests) = open(Arc::default(), Arc::new([]), Arc::new([]));
         for _ in 0..REQUESTS_MAX {
             handle.requests.try_send(Box::new(|_| ())).unwrap();
         }

@@ -13,6 +13,7 @@ pub mod detach;
 pub mod end;
 pub mod files;
 pub mod founding;
+pub mod giving_way;
 pub mod job_ids;
 pub mod keyed_locks;
 pub mod locks;

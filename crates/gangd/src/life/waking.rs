@@ -1,4 +1,5 @@
-//! The threads that measure: one looks at the machine, one hears which sleeping jobs wake.
+//! The threads that measure: one looks at the machine, one hears which sleeping jobs wake, and one
+//! which real-time threads wait behind gangs ([`super::giving_way`]).
 
 use std::{sync::Arc, thread, time::Duration};
 
@@ -22,6 +23,13 @@ impl Daemon {
         });
         if let Err(error) = spawned {
             tracing::warn!(%error, "jobs that wake are seen later");
+        }
+        let giving_way = Arc::clone(self);
+        let spawned = thread::Builder::new().name("giving-way".into()).spawn(move || {
+            giving_way.give_way();
+        });
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "gangs give way to nobody");
         }
         self.measuring.look_when_asked();
     }

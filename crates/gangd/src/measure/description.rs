@@ -22,6 +22,8 @@ pub fn describe(measuring: &Measuring, placement: Option<&Placement>, job: &mut 
                 lost_ns: sums.lost_ns as i64,
                 filled_ns: sums.filled_ns as i64,
                 waiting_ns: sums.waiting_ns as i64,
+                gave_way: sums.gave_way as i64,
+                gave_way_ns: sums.gave_way_ns as i64,
                 slot_ns: sums.slot_ns as i64,
                 lost_to: None,
                 per_cpu: None,

@@ -13,7 +13,7 @@ use std::{
     thread::{self, Thread},
 };
 
-use gang_bpf::{Meter, NotMeasured};
+use gang_bpf::{Meter, NotMeasured, Wait};
 use gang_protocol::v1;
 use gang_timetable::record::Placement;
 
@@ -83,6 +83,13 @@ impl Measuring {
         let Ok(meter) = self.meter() else { return };
         let Err(reason) = meter.hear_who_wakes(report);
         tracing::warn!(%reason, "jobs that wake are seen later");
+    }
+
+    /// Reports rivals that wait, as [`Meter::hear_who_waits`]. Returns where nothing is measured.
+    pub fn hear_who_waits(&self, mut heed: impl FnMut(&Meter, Vec<Wait>)) {
+        let Ok(meter) = self.meter() else { return };
+        let Err(reason) = meter.hear_who_waits(|waits| heed(meter, waits));
+        tracing::warn!(%reason, "gangs give way to nobody");
     }
 
     /// Forgets the sums of a job whose policy changed: they are of another schedule.

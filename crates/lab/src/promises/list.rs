@@ -53,6 +53,8 @@ pub const GROUPS: [Group; 8] = [
             &SHARE_BY_WEIGHT,
             &SHORT_TASK,
             &SHORT_TASK_COST,
+            &FRAMES,
+            &FRAMES_COST,
             &OPENMP_GAUSS,
             &OPENMP_NUMPY,
             &ARRIVAL,
@@ -278,6 +280,28 @@ pub const SHORT_TASK_COST: Promise = Promise {
     unit: "%",
     last: last(EPYC, "2026-11-25", "4 rounds", -0.8, Some([-12.0, 11.0])),
     command: "gang lab lateness",
+    ..PLAIN
+};
+
+pub const FRAMES: Promise = Promise {
+    id: "frames",
+    sentence: "While two gangs spin, a compositor (SCHED_RR, priority 1) that works 2 ms in each \
+               16.7 ms is done in time (p99).",
+    must: AtMost(2.0),
+    unit: "ms",
+    last: last(EPYC, "2026-11-28", "3 rounds", 0.0, None),
+    remark: Some("Where nobody gives way (--no-measure), it was XX ms."),
+    command: "gang lab frames",
+    ..PLAIN
+};
+
+pub const FRAMES_COST: Promise = Promise {
+    id: "frames-cost",
+    sentence: "The two gangs lose little more to those frames than these take of the machine.",
+    must: AtMost(15.0),
+    unit: "%",
+    last: last(EPYC, "2026-11-28", "3 rounds", 0.0, None),
+    command: "gang lab frames",
     ..PLAIN
 };
 

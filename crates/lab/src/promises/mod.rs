@@ -10,6 +10,7 @@ pub mod coscheduled;
 pub mod doctor;
 pub mod document;
 pub mod fill;
+pub mod frames;
 pub mod idle;
 pub mod lateness;
 pub mod list;

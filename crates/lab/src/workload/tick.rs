@@ -1,4 +1,4 @@
-//! A short ordinary task beside the gangs: the shell, the editor, the heartbeat.
+//! A short task beside the gangs: the shell, the editor, the heartbeat; or a compositor.
 //!
 //! It is due every so often, runs for a short time, and records how late it was woken and how late
 //! it was done. A task that is late does not skip what is due meanwhile, so that one long wait
@@ -11,8 +11,9 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
+use gang_linux::sched::{self, Attributes, SchedPolicy};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
@@ -32,9 +33,15 @@ pub struct Tick {
     /// Fixed offset of all ticks from the start; without it they sweep over all phases
     #[arg(long, value_parser = duration::parse)]
     pub phase: Option<Duration>,
+    /// Be real-time as compositors are: SCHED_RR, of the priority that gangs have in their slots
+    #[arg(long)]
+    pub compositor: bool,
     #[command(flatten)]
     pub when: When,
 }
+
+const COMPOSITOR: Attributes =
+    Attributes { policy: SchedPolicy::RoundRobin, reset_on_fork: false, ..Attributes::fifo(1) };
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TickOutcome {
@@ -73,6 +80,9 @@ impl Tick {
             self.every >= Duration::from_micros(100) && self.run < self.every,
             "a tick is due every 100us at most often, and runs for less than its period"
         );
+        if self.compositor {
+            sched::set(0, &COMPOSITOR).context("becoming a real-time thread")?;
+        }
         let window = self.when.window()?;
         let every_ns = self.every.as_nanos() as u64;
         let run_ns = self.run.as_nanos() as u64;

@@ -92,3 +92,22 @@ fn child_of_a_raised_thread_regains_nice_value() {
     assert_eq!(before_gangd(Attributes::other(0), BATCH, true), BATCH);
     assert_eq!(before_gangd(Attributes::other(0), BATCH, false), Attributes::other(0));
 }
+
+#[test]
+fn raised_thread_gives_way_as_it_is_out_of_its_slot() {
+    let fifo = Attributes { nice: 7, ..Attributes::fifo(priority::GANG) };
+    for (in_idle_group, lowered) in [(true, Attributes::batch(7)), (false, Attributes::idle(7))] {
+        let known = Known { in_idle_group, ..Known::of(Attributes::other(5)) };
+        assert_eq!(known.give_way(&fifo), Some(lowered), "its owner's nice value stays");
+        // What its owner sees meanwhile is not taken for a wish of another.
+        assert_eq!(known.wish(&Attributes { nice: 5, ..lowered }), None);
+        for now in [
+            Attributes::other(7),
+            Attributes::fifo(priority::GANG + 1),
+            Attributes { reset_on_fork: false, ..fifo },
+            lowered,
+        ] {
+            assert_eq!(known.give_way(&now), None, "{now:?} is none of gangd's");
+        }
+    }
+}

@@ -284,6 +284,18 @@ pub fn lost(Evidence { job, status, .. }: Evidence<'_>, figures: &Figures) -> Op
     }
 }
 
+/// What it left to others in its slots.
+pub fn gave_way(Evidence { job, .. }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
+    let times = job.measured.as_ref()?.gave_way;
+    let share = figures.gave_way.filter(|_| times > 0)?;
+    let text = format!(
+        "In its slots it gave way to real-time threads of its priority {}, for {} of its CPUs' time.",
+        count(times, "time"),
+        percent(share)
+    );
+    finding(Kind::GaveWay, Grade::Note, text)
+}
+
 /// The word here for the scheduling policy of gangd's own threads.
 const GANGD: &str = "gangd";
 

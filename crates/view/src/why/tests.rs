@@ -153,6 +153,12 @@ fn each_reason_is_found() {
             &[(Share, Note), (Lost, Note), (Coscheduled, Good)],
         ),
         (
+            "beside a compositor",
+            |job| (measured(job).gave_way, measured(job).gave_way_ns) = (600, 1_000_000_000),
+            |_| (),
+            &[(Share, Note), (GaveWay, Note), (Coscheduled, Good)],
+        ),
+        (
             "apart",
             |job| measured(job).coscheduled = Some(0.7),
             |_| (),
@@ -285,4 +291,14 @@ fn the_paragraph_is_plain() {
     let alone = Job { share_wanted: 1.0, share_had: 0.99, ..healthy() };
     let text = verdict_of(alone, |_| ()).paragraph();
     assert!(text.contains("Nothing keeps it from its speed"), "{text}");
+}
+
+#[test]
+fn what_it_left_to_real_time_threads_is_said() {
+    let mut job = healthy();
+    (measured(&mut job).gave_way, measured(&mut job).gave_way_ns) = (600, 1_000_000_000);
+    let text = verdict_of(job, |_| ()).paragraph();
+    let expected = "In its slots it gave way to real-time threads of its priority 600 times, for \
+                    5.0 % of its CPUs' time.";
+    assert!(text.contains(expected), "{text}");
 }

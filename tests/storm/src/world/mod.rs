@@ -5,7 +5,7 @@
 //! step by step, so that the daemon may die between any two of them.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::{BTreeMap, BTreeSet},
     rc::Rc,
 };
@@ -16,8 +16,8 @@ use gang_conductor::{
 };
 use gang_schedule::{Config, Gap, JobId, Policy, Topology};
 use gang_timetable::{
-    Action, Backend, Timetable,
-    follower::{Follower, Hands, Switch},
+    Action, Attributes, Backend, Timetable,
+    follower::{Follower, Hands, OfThread, Switch},
     record::{Placement, Record},
 };
 
@@ -48,6 +48,8 @@ struct Lane {
     wakes_ns: Option<u64>,
     /// It does not run before then (UTC).
     stalled_until_ns: u64,
+    /// A thread that gives way, and is lowered until the switcher runs again; what it gets then.
+    gives_way: Option<(u32, Attributes)>,
     missed: u64,
 }
 
@@ -58,10 +60,29 @@ impl Lane {
         if !is_awake || self.stalled_until_ns > now_ns {
             return;
         }
-        let missed = RefCell::new(0);
-        let arms = Arms { machine, now_ns, missed: &missed };
+        if let Some((tid, raised)) = self.gives_way.take() {
+            machine.borrow_mut().raise_again(tid, raised);
+        }
+        let arms = Arms::new(machine, now_ns);
         self.wakes_ns = self.line.follow(&self.last, now_ns, &arms);
-        self.missed += missed.into_inner();
+        self.missed += arms.missed.into_inner();
+    }
+
+    /// A switcher is asked to have a thread give way. It follows its timetable before, and makes its
+    /// second call some time after the first.
+    fn give_way(&mut self, tid: u32, now_ns: u64, takes_ns: u64, machine: &RefCell<Machine>) {
+        if self.stalled_until_ns > now_ns {
+            return;
+        }
+        self.wakes_ns = Some(now_ns);
+        self.switch(now_ns, machine);
+        let arms = Arms { done_ns: now_ns + takes_ns, ..Arms::new(machine, now_ns) };
+        self.line.give_way(tid, now_ns, &arms);
+        self.gives_way = arms.gives_way.into_inner();
+        if self.gives_way.is_some() {
+            self.stalled_until_ns = now_ns + takes_ns;
+            self.wakes_ns = Some(self.stalled_until_ns);
+        }
     }
 }
 
@@ -115,8 +136,16 @@ pub struct World {
 
 struct Arms<'a> {
     machine: &'a RefCell<Machine>,
-    now_ns: u64,
-    missed: &'a RefCell<u64>,
+    /// When the calls are done.
+    done_ns: u64,
+    missed: Cell<u64>,
+    gives_way: Cell<Option<(u32, Attributes)>>,
+}
+
+impl Arms<'_> {
+    fn new(machine: &RefCell<Machine>, now_ns: u64) -> Arms<'_> {
+        Arms { machine, done_ns: now_ns, missed: Cell::default(), gives_way: Cell::default() }
+    }
 }
 
 impl Hands<Action> for Arms<'_> {
@@ -124,14 +153,26 @@ impl Hands<Action> for Arms<'_> {
         self.machine.borrow_mut().perform(action);
     }
 
+    fn give_way(&self, action: &Action) {
+        self.gives_way.set(self.machine.borrow_mut().lower_for_a_moment(action));
+    }
+
+    fn take_back(&self, action: &Action) {
+        let tid = action.of_thread().map(|(tid, _)| tid);
+        let is_raised = tid.is_some_and(|tid| self.machine.borrow().is_raised(tid));
+        if is_raised {
+            self.perform(action);
+        }
+    }
+
     fn now_ns(&self) -> u64 {
-        self.now_ns
+        self.done_ns
     }
 
     fn switched(&self, _: &Switch) {}
 
     fn out_of_step(&self) {
-        *self.missed.borrow_mut() += 1;
+        self.missed.set(self.missed.get() + 1);
     }
 }
 
@@ -248,6 +289,7 @@ impl World {
             Kind::Load => {
                 self.daemon.iter_mut().for_each(|daemon| daemon.load = u32::from(a % 4));
             }
+            Kind::Rival => self.rival(a, b),
             Kind::Spawn => {
                 let (uid, nice) = (USERS[usize::from(a) % USERS.len()], i32::from(b % 6) * 3 - 6);
                 self.machine.borrow_mut().spawn(uid, nice, None);

@@ -142,6 +142,12 @@ impl World {
             Attributes { policy, priority, reset_on_fork: false, nice: before.nice }
         };
         machine.choose(tid, now);
+        drop(machine);
+        // The kernel has no call that looks before it changes: what is chosen between two calls of
+        // a switcher is lost. Here it comes after both.
+        for lane in self.daemon.iter_mut().flat_map(|it| &mut it.lanes) {
+            lane.gives_way = lane.gives_way.filter(|(of, _)| *of != tid);
+        }
     }
 
     /// An owner changes the CPUs of what no job has.

@@ -36,6 +36,7 @@ impl World {
             last: first.clone(),
             wakes_ns: None,
             stalled_until_ns: 0,
+            gives_way: None,
             missed: 0,
         };
         let mut daemon = Daemon {

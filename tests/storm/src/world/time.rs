@@ -37,6 +37,17 @@ impl World {
         }
     }
 
+    /// A rival waits behind a thread: all switchers are asked to have the thread give way.
+    pub(super) fn rival(&mut self, a: u16, b: u16) {
+        let now_ns = self.now.utc_ns;
+        let takes_ns = [4_000, 50_000, MS, 30 * MS][usize::from(a) % 4] + u64::from(a);
+        let machine = Rc::clone(&self.machine);
+        let Some(tid) = machine.borrow().nth_raised(b) else { return };
+        for lane in self.daemon.iter_mut().flat_map(|it| &mut it.lanes) {
+            lane.give_way(tid, now_ns, takes_ns, &machine);
+        }
+    }
+
     /// The clock is set, forward or back.
     pub(super) fn step_clock(&mut self, a: u16, b: u16) {
         let step_ns = u64::from(b % 2_000) * MS;

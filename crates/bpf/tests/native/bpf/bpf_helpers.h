@@ -32,15 +32,16 @@ struct map_of {
 void *map_lookup(struct map_of map, const void *key);
 long map_update(struct map_of map, const void *key, const void *value, __u64 flags);
 void *storage_get(void *task, __u32 size, __u64 flags);
-long ring_output(const void *data, __u64 size);
+long ring_output(void *ring, const void *data, __u64 size);
 
 #define bpf_map_lookup_elem(map, of) map_lookup(MAP_OF(map), of)
 #define bpf_map_update_elem(map, of, data, flags) map_update(MAP_OF(map), of, data, flags)
 #define bpf_task_storage_get(map, task, first, flags)                                               \
 	((__typeof__((map)->value))storage_get(task, sizeof(*(map)->value), flags))
-#define bpf_ringbuf_output(map, data, size, flags) ring_output(data, size)
+#define bpf_ringbuf_output(map, data, size, flags) ring_output(map, data, size)
 
 __u64 bpf_ktime_get_ns(void);
+__u32 bpf_get_smp_processor_id(void);
 struct task_struct *bpf_get_current_task_btf(void);
 void bpf_spin_lock(struct bpf_spin_lock *lock);
 void bpf_spin_unlock(struct bpf_spin_lock *lock);

@@ -1,5 +1,7 @@
 //! Every workload ends by itself and prints one line of JSON that adds up.
 
+mod lab;
+
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -347,6 +347,13 @@ impl Members {
         threads.map(unpin).map(|(tid, cpus)| Action::Affinity { tid, cpus }).collect()
     }
 
+    /// Whether some thread may have inherited attributes or CPUs that gangd gave to the thread that
+    /// started it.
+    pub fn has_inheritors(&self) -> bool {
+        let inherited = |it: &Thread| !it.is_exempt() && it.first_seen != it.original;
+        self.pinned.is_some() || self.pins_are_unknown || self.threads.iter().any(inherited)
+    }
+
     /// Whether the owner of some thread wants other attributes than the job's first thread had.
     pub fn has_own_attributes(&self) -> bool {
         let is_own = |thread: &Thread| thread.original != self.default;

@@ -33,7 +33,7 @@ pub struct Thread {
     pub unread: Vec<Attributes>,
     /// Its owner has changed it since it was read.
     pub is_unread: bool,
-    /// It started as a child of a real-time thread does.
+    /// It started, or was first seen, as a child of a real-time thread is.
     pub was_reset: bool,
     /// It was read once.
     pub was_read: bool,
@@ -353,6 +353,13 @@ impl Machine {
         let pins = self.pins.get(&job).cloned().unwrap_or_default();
         self.note_starters(&tids, &home.members);
         let singles = &roster.singles;
+        for &tid in tids.iter().filter(|&&tid| !home.members.knows(tid)) {
+            let is_on_file =
+                pins.own.contains_key(&tid) || singles.iter().any(|single| single.tid == tid);
+            let is_reset = self.model.attributes.get(&tid) == Some(&Attributes::other(0));
+            let thread = self.threads.get_mut(&tid).filter(|_| !is_on_file);
+            thread.into_iter().for_each(|it| it.was_reset = is_reset);
+        }
         let mut is_other = false;
         for tid in &tids {
             let Some(now) = self.model.attributes.get(tid) else { continue };

@@ -522,6 +522,19 @@ impl Conductor {
         }
     }
 
+    /// Whether an order sets the CPUs of a thread that the last timetable restricts: the thread was
+    /// left alone, or bound, as the order was made. Another switcher might carry the order out after
+    /// the edge.
+    pub fn is_overtaken(&self, order: &Action) -> bool {
+        let Action::Affinity { tid, .. } = order else { return false };
+        let of_timetable = self.published.gangs().iter().filter_map(|job| self.jobs.get(job));
+        let mut threads = of_timetable
+            .filter_map(|job| job.home.as_ref())
+            .flat_map(|home| home.members.threads())
+            .filter(|thread| thread.tid == *tid);
+        threads.any(|thread| !thread.is_exempt() && !thread.user_pinned)
+    }
+
     /// Whether members of a job that is released may have been started in a slot, or out of it.
     fn has_inheritors(&self, id: JobId) -> bool {
         let job = self.jobs.get(&id).filter(|job| job.standing == Standing::Released);

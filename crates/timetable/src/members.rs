@@ -381,6 +381,10 @@ impl Members {
         let may_be_of_any = self.pins_are_unknown || self.threads[at].is_exempt();
         let is_of_slot =
             is_last || self.recent_pins.iter().flatten().any(is) || (may_be_of_any && were_given);
+        // It has them until it is restricted otherwise, which may take a timetable.
+        if may_be_of_any && were_given && !self.recent_pins[0].contains(&cpus) {
+            self.recent_pins[0].push(cpus.clone());
+        }
         let Some(own) = self.own_cpus.get(&tid) else {
             if !is_jobs && !is_of_slot {
                 self.threads[at].user_pinned = true;

@@ -523,8 +523,8 @@ impl Conductor {
     }
 
     /// Whether an order sets the CPUs of a thread that the last timetable restricts: the thread was
-    /// left alone, or bound, as the order was made. Another switcher might carry the order out after
-    /// the edge.
+    /// left alone, or bound, as the order was made. Another switcher might carry the order out
+    /// after the edge.
     pub fn is_overtaken(&self, order: &Action) -> bool {
         let Action::Affinity { tid, .. } = order else { return false };
         let of_timetable = self.published.gangs().iter().filter_map(|job| self.jobs.get(job));

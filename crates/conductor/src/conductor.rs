@@ -192,7 +192,8 @@ impl Conductor {
     }
 
     /// Actions for what changed outside the clock. They name what is there now, so they are bound
-    /// at once, and go with the next timetable.
+    /// at once. They go with the next timetable, except those that this one
+    /// [overtakes](Self::is_overtaken).
     pub fn take_orders(&mut self) -> Vec<Action> {
         std::mem::take(&mut self.orders)
     }

@@ -456,8 +456,13 @@ impl Conductor {
         let is_new = |job: JobId| restated.contains(&job) || unknown.contains(&job);
         self.gaps.adapt(now.monotonic_ns, lower_ns, used);
         let gangs = self.gangs(&plans, &is_new);
-        // Those that no timetable has are brought where they belong with the next one.
-        self.has_new_members.extend(came.difference(&gangs));
+        // Those that no timetable has are brought where they belong with the next one, which comes
+        // at once where they may have something of a gang's.
+        let beside: Vec<JobId> = came.difference(&gangs).copied().collect();
+        if beside.iter().any(|&job| self.has_inheritors(job)) {
+            self.schedule.renew();
+        }
+        self.has_new_members.extend(beside);
         let is_known = !followed.is_behind && unknown.is_empty();
         // The last action on the group of all gangs may not be done yet, or may be lost.
         let is_followed = is_known && new_threads != NewThreads::Anywhere;
@@ -515,6 +520,25 @@ impl Conductor {
             planned: Planned { config, from_ns, until_ns, plans },
             notes: self.take_notes(),
         }
+    }
+
+    /// Whether an order sets the CPUs of a thread that the last timetable restricts: the thread was
+    /// left alone, or bound, as the order was made. Another switcher might carry the order out
+    /// after the edge.
+    pub fn is_overtaken(&self, order: &Action) -> bool {
+        let Action::Affinity { tid, .. } = order else { return false };
+        let of_timetable = self.published.gangs().iter().filter_map(|job| self.jobs.get(job));
+        let mut threads = of_timetable
+            .filter_map(|job| job.home.as_ref())
+            .flat_map(|home| home.members.threads())
+            .filter(|thread| thread.tid == *tid);
+        threads.any(|thread| !thread.is_exempt() && !thread.user_pinned)
+    }
+
+    /// Whether members of a job that is released may have been started in a slot, or out of it.
+    fn has_inheritors(&self, id: JobId) -> bool {
+        let job = self.jobs.get(&id).filter(|job| job.standing == Standing::Released);
+        job.and_then(|job| job.home.as_ref()).is_some_and(|home| home.members.has_inheritors())
     }
 
     /// Whether the next plans look for what the processes of a job without a cgroup started before

@@ -162,6 +162,7 @@ impl Roster {
             kept_from_realtime: false,
         };
         let mut members = Members::new(has, default, everywhere);
+        members.are_single = matches!(self.kind, Kind::Threads { .. });
         self.note_processes(&mut members);
         members
     }

@@ -87,6 +87,8 @@ pub struct Members {
     pub controls: Controls,
     /// Its threads keep their attributes in and out of slot: what they are seen with is their own.
     pub keeps_attributes: bool,
+    /// Its threads are members by themselves: a release gives each what that one had as it came.
+    pub are_single: bool,
     /// The attributes that a thread of unknown past gets.
     pub default: Attributes,
     /// The CPUs that the first process of the job might run on.
@@ -132,6 +134,7 @@ impl Members {
             processes: Vec::new(),
             controls,
             keeps_attributes: false,
+            are_single: false,
             default,
             everywhere,
             pinned: None,
@@ -347,14 +350,22 @@ impl Members {
         threads.map(unpin).map(|(tid, cpus)| Action::Affinity { tid, cpus }).collect()
     }
 
-    /// Whether the owner of some thread wants other attributes than the job's first thread had.
+    /// Whether some thread may have inherited attributes or CPUs that gangd gave to the thread that
+    /// started it.
+    pub fn has_inheritors(&self) -> bool {
+        let inherited = |it: &Thread| !it.is_exempt() && it.first_seen != it.original;
+        self.pinned.is_some() || self.pins_are_unknown || self.threads.iter().any(inherited)
+    }
+
+    /// Whether the owner of some thread may want other attributes than a release would give it
+    /// without its [own](Members::own_attributes).
     pub fn has_own_attributes(&self) -> bool {
-        let is_own = |thread: &Thread| thread.original != self.default;
+        let is_own = |thread: &Thread| self.are_single || thread.original != self.default;
         !self.keeps_attributes && self.threads.iter().any(is_own)
     }
 
-    /// The attributes that owners want of the threads, where some differ from those that the job's
-    /// first thread had.
+    /// The attributes that owners want of the threads, where some may differ from those that a
+    /// release would give: those of the job's first thread.
     pub fn own_attributes(&self) -> impl Iterator<Item = (u32, Attributes)> {
         let has_own = self.has_own_attributes();
         let all = self.threads.iter().filter(move |_| has_own);
@@ -374,6 +385,10 @@ impl Members {
         let may_be_of_any = self.pins_are_unknown || self.threads[at].is_exempt();
         let is_of_slot =
             is_last || self.recent_pins.iter().flatten().any(is) || (may_be_of_any && were_given);
+        // It has them until it is restricted otherwise, which may take a timetable.
+        if may_be_of_any && were_given && !self.recent_pins[0].contains(&cpus) {
+            self.recent_pins[0].push(cpus.clone());
+        }
         let Some(own) = self.own_cpus.get(&tid) else {
             if !is_jobs && !is_of_slot {
                 self.threads[at].user_pinned = true;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gang_conductor::Home;
 use gang_schedule::{CpuSet, JobId};
 use gang_timetable::{
-    Action, Attributes, Backend, Members, Seen, Signal, THREADS_MAX, is_raised,
+    Action, Attributes, Backend, Members, SchedPolicy, Seen, Signal, THREADS_MAX, is_raised,
     model::Model,
     record::{Placement, Record, Single},
     released, released_inheritor,
@@ -33,7 +33,7 @@ pub struct Thread {
     pub unread: Vec<Attributes>,
     /// Its owner has changed it since it was read.
     pub is_unread: bool,
-    /// It was a real-time thread that started it.
+    /// It started, or was first seen, as a child of a real-time thread is.
     pub was_reset: bool,
     /// It was read once.
     pub was_read: bool,
@@ -201,6 +201,8 @@ impl Machine {
         self.model.attributes.insert(tid, now);
         self.model.affinity.insert(tid, cpus.unwrap_or_else(|| thread.own_cpus.clone()));
         let lost_nice = thread.lost_nice || reset;
+        // A child of one that has not got its nice value back looks the same.
+        let was_reset = reset || (lost_nice && now == Attributes::other(0));
         let normal = parent.and_then(|tid| Some(self.record_of(tid)?.normal.into()));
         let normal: Vec<Attributes> = thread.normal.iter().copied().chain(normal).collect();
         let at_start = normal.iter().copied().chain([thread.own]).collect();
@@ -219,15 +221,7 @@ impl Machine {
         let started = self.ticks;
         self.threads.insert(
             tid,
-            Thread {
-                lost_nice,
-                was_reset: reset,
-                normal,
-                at_start,
-                normal_cpus,
-                started,
-                ..thread
-            },
+            Thread { lost_nice, was_reset, normal, at_start, normal_cpus, started, ..thread },
         );
     }
 
@@ -359,6 +353,13 @@ impl Machine {
         let pins = self.pins.get(&job).cloned().unwrap_or_default();
         self.note_starters(&tids, &home.members);
         let singles = &roster.singles;
+        for &tid in tids.iter().filter(|&&tid| !home.members.knows(tid)) {
+            let is_on_file =
+                pins.own.contains_key(&tid) || singles.iter().any(|single| single.tid == tid);
+            let is_reset = self.model.attributes.get(&tid) == Some(&Attributes::other(0));
+            let thread = self.threads.get_mut(&tid).filter(|_| !is_on_file);
+            thread.into_iter().for_each(|it| it.was_reset = is_reset);
+        }
         let mut is_other = false;
         for tid in &tids {
             let Some(now) = self.model.attributes.get(tid) else { continue };
@@ -486,6 +487,10 @@ impl Machine {
             // One that was real-time of its own becomes an ordinary one.
             let had = if had.policy.is_realtime() { Attributes::other(nice) } else { had };
             thread.unread.extend(is_on_file.then_some(Attributes { nice, ..had }));
+            // It looks as one of a wide gang does in its slot: nobody can tell that it was chosen.
+            if now == Attributes::other(-20) {
+                thread.may_have(Attributes { nice, ..had });
+            }
         }
     }
 
@@ -799,7 +804,14 @@ impl Machine {
             // From now on that is what it has.
             let now = self.model.attributes.get(&tid).copied().unwrap_or(normal);
             let thread = self.threads.get_mut(&tid).filter(|it| it.unread.contains(&now));
-            thread.into_iter().for_each(|it| it.own = now);
+            thread.into_iter().for_each(|it| {
+                it.own = now;
+                // One that lost its nice value looks again as it did when it was first seen.
+                if it.lost_nice && now == Attributes::other(0) {
+                    let at_start = it.at_start.clone();
+                    at_start.into_iter().for_each(|had| it.may_have(had));
+                }
+            });
             let pid = self.threads[&tid].pid;
             self.model.stopped.remove(&pid);
         }
@@ -840,6 +852,11 @@ impl Machine {
                 let now = self.model.attributes[&tid];
                 if let Some(had) = released_inheritor(&now, &normal) {
                     self.model.attributes.insert(tid, had);
+                    // SCHED_IDLE that an owner has chosen looks as that of a filling thread does.
+                    let thread = self.threads.get_mut(&tid);
+                    let thread =
+                        thread.filter(|it| it.own == now && now.policy == SchedPolicy::Idle);
+                    thread.into_iter().for_each(|it| it.may_have(had));
                 }
                 let cpus = self.model.affinity[&tid].clone();
                 if cpus != *everywhere && pins.has_given(&cpus) {

@@ -242,9 +242,9 @@ impl Conductor {
                 of.roster.give(cpus);
             }
         }
-        let orders = std::mem::take(orders);
-        let mut immediate: Vec<_> =
-            orders.into_iter().map(|action| (core.generation, action)).collect();
+        let orders = std::mem::take(orders).into_iter();
+        let orders = orders.filter(|order| !core.is_overtaken(&order.action));
+        let mut immediate: Vec<_> = orders.map(|action| (core.generation, action)).collect();
         for (switcher, timetable) in self.switchers.iter_mut().zip(timetables) {
             // Woken in time, they find it by themselves.
             let sleeps_on = !switcher.wakes_between(clock::utc_ns(), from_ns);

@@ -116,6 +116,7 @@ impl World {
             ..Controls::default()
         };
         let mut members = Members::new(controls, normal, affinity.iter().copied().collect());
+        members.are_single = matches!(at, Placement::Threads { .. });
         members.keeps_attributes = self.backend != Backend::Rt;
         members
     }

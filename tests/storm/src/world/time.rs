@@ -204,6 +204,7 @@ impl World {
         let effects = daemon.core.publish(planning, &came, &measured, 0.01, || 40_000);
         let mut orders: Vec<(u64, Action)> = std::mem::take(&mut daemon.orders)
             .into_iter()
+            .filter(|action| !daemon.core.is_overtaken(action))
             .map(|action| (daemon.core.generation, action))
             .collect();
         if std::env::var_os("STORM_TRACE").is_some() {

@@ -58,10 +58,13 @@ pub fn job(roots: &Roots, store: &Store, record: &Record) -> Found {
     let pins = or_default(Pins::read(&store.pins(record.id)));
     let record = &Past { record, pins, proc_root: &roots.proc };
     let mut found = match &record.placement {
-        Placement::Cgroup { group, cpu_group, cpu_group_is_shared, .. } => {
+        Placement::Cgroup { group, cpu_group, cpu_group_is_shared, other, .. } => {
             let group = Group::at(group);
-            let found = release_group(&group, record);
+            let mut found = release_group(&group, record);
             reset_controls(&group);
+            if let Some(other) = other.as_ref().map(Group::at) {
+                found += release_other(&other, record);
+            }
             if let (Some(own), false) = (cpu_group, cpu_group_is_shared) {
                 reset_controls(&Group::at(own));
             }
@@ -232,6 +235,14 @@ fn release_group(group: &Group, record: &Past<'_>) -> Found {
     found
 }
 
+/// Releases what is in the other group of a job whose processes move. One of version 1 has the same
+/// processes as the job's own group.
+fn release_other(other: &Group, record: &Past<'_>) -> Found {
+    reset_controls(other);
+    let is_of_v2 = other.has("cgroup.threads");
+    if is_of_v2 { release_group(other, record) } else { Found::default() }
+}
+
 fn release_tree(proc_root: &Path, processes: &[(u32, u64)], record: &Past<'_>) -> Found {
     let mut found = Found::default();
     let alive = processes.iter().filter(|(pid, started)| {
@@ -322,12 +333,15 @@ pub fn dissolve(record: &Record) {
         cpu_group_is_shared,
         adopted,
         memory,
+        other,
     } = &record.placement
     else {
         return;
     };
-    let group = Group::at(group);
-    for pid in or_default(group.processes()) {
+    let (group, other) = (Group::at(group), other.as_ref().map(Group::at));
+    let in_other = other.iter().filter(|other| other.has("cgroup.threads"));
+    let in_other = in_other.flat_map(|other| or_default(other.processes()));
+    for pid in or_default(group.processes()).into_iter().chain(in_other) {
         let joined = record.joined.iter().find(|joined| joined.pid == pid);
         if let (Some(origin), Some(_)) = (joined.and_then(|it| it.memory_origin.as_ref()), memory) {
             move_to_origin(pid, origin);
@@ -343,6 +357,7 @@ pub fn dissolve(record: &Record) {
     if !adopted {
         remove(&group);
     }
+    other.iter().for_each(remove);
     if let Some(at) = memory {
         unconfine(at);
     }
@@ -393,17 +408,20 @@ pub fn sweep(roots: &Roots, store: &Store) -> usize {
 /// them.
 pub fn dissolve_common(records: &[Record]) {
     for record in records {
-        let Placement::Cgroup { group, cpu_group, cpu_group_is_shared, adopted, .. } =
-            &record.placement
-        else {
+        let Placement::Cgroup { group, cpu_group, adopted, .. } = &record.placement else {
             continue;
         };
-        let root = cpu_group.as_ref().and_then(|cpu_group| cpu_group.parent());
-        if let (Some(root), true) = (root, cpu_group_is_shared) {
+        // A gang that has a group for itself has it beside that of all gangs.
+        if let Some(root) = cpu_group.as_ref().and_then(|cpu_group| cpu_group.parent()) {
             shared_group::remove(root);
         }
-        if let (Some(parent), false) = (group.parent(), adopted) {
-            let _ = Group::at(parent).remove();
+        let name = group.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let above = match name.rsplit_once("-job-") {
+            Some((of_all, _)) => Some(group.with_file_name(of_all)),
+            None => group.parent().map(Path::to_owned),
+        };
+        if let (Some(above), false) = (above, adopted) {
+            let _ = Group::at(above).remove();
         }
     }
 }

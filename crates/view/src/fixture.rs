@@ -21,6 +21,7 @@ pub fn job(id: i64, name: &str) -> v1::Job {
         single_threads: None,
         unplaceable: None,
         uncontended: false,
+        short_lived: None,
         cpu_list: vec![0, 1],
         share_wanted: 0.5,
         share_had: 0.49,

@@ -23,7 +23,12 @@ use gang_timetable::{
     record::{JoinedProcess, Placement},
 };
 
-use super::{cpu::CpuGroups, memory::MemoryControl};
+use super::{
+    cpu::CpuGroups,
+    memory::MemoryControl,
+    own::{lives_in, remove_beside},
+};
+
 /// Where the processes of a job are, for threads that do not own the state.
 #[derive(Clone, Debug)]
 pub struct Address {
@@ -73,7 +78,7 @@ fn handles_of(
 
 /// Removes a group without processes; true where it has one, if only until the process has ended. A
 /// group in which a program left groups of its own stays: those are not the daemon's.
-fn remove_unused(group: &Group) -> bool {
+pub(super) fn remove_unused(group: &Group) -> bool {
     let is_busy =
         group.remove().is_err_and(|error| error.source.kind() == std::io::ErrorKind::ResourceBusy);
     let has_groups = || group.children().is_ok_and(|groups| !groups.is_empty());
@@ -113,13 +118,16 @@ impl Cgroups {
         for parent in cgroups.parent().iter().chain(&cgroups.plain_parent()) {
             remove_all_unused(parent);
         }
+        if let Some(root) = &cgroups.root {
+            remove_beside(root, name);
+        }
         let above = cgroups.root.as_deref().map(Group::at).zip(cgroups.parent());
         cgroups.cpu = CpuGroups::open(&means.cpu, backend, above);
         cgroups
     }
 
     /// The group above those of jobs of policy `none`.
-    fn plain_parent(&self) -> Option<Group> {
+    pub(super) fn plain_parent(&self) -> Option<Group> {
         self.root.as_ref().map(|root| Group::at(root).child(format!("{}.none", self.name)))
     }
 
@@ -136,7 +144,7 @@ impl Cgroups {
     }
 
     /// The group above those of all other jobs.
-    fn parent(&self) -> Option<Group> {
+    pub(super) fn parent(&self) -> Option<Group> {
         self.root.as_ref().map(|root| Group::at(root).child(&self.name))
     }
 
@@ -185,11 +193,12 @@ impl Cgroups {
             cpu_group_is_shared: self.cpu.is_shared(),
             adopted,
             memory: None,
+            other: None,
         })
     }
 
     /// The groups a process is in, as paths of the mounted file systems.
-    fn origins(&self, pid: u32) -> Result<(PathBuf, Option<PathBuf>)> {
+    pub(super) fn origins(&self, pid: u32) -> Result<(PathBuf, Option<PathBuf>)> {
         let (v2, v1) = cgroup::of_process(&self.roots, pid, "cpu")?;
         let below = |root: &Path, group: &str| root.join(group.trim_start_matches('/'));
         let origin = self.root.as_ref().map_or_else(PathBuf::new, |root| below(root, &v2));
@@ -224,10 +233,14 @@ impl Cgroups {
     pub fn job_of(&self, pid: u32) -> Option<JobId> {
         let group = self.group_of(pid)?;
         let parents = self.parent().into_iter().chain(self.plain_parent());
-        let name = parents.into_iter().find_map(|parent| {
-            Some(group.strip_prefix(parent.path()).ok()?.to_str()?.to_owned())
-        })?;
-        name.strip_prefix("job-")?.parse().ok().map(JobId)
+        let below = parents.into_iter().find_map(|parent| {
+            group.strip_prefix(parent.path()).ok()?.to_str()?.strip_prefix("job-")
+        });
+        let beside = || {
+            let name = group.strip_prefix(self.root.as_ref()?).ok()?.to_str()?;
+            name.strip_prefix(&self.name)?.strip_prefix("-job-")
+        };
+        below.or_else(beside)?.parse().ok().map(JobId)
     }
 
     /// The group of version 1 that a thread is in, where the group may have no real-time threads
@@ -321,17 +334,18 @@ impl Cgroups {
         placement: &Placement,
     ) -> Result<Placement> {
         let mut to = placement.clone();
-        let Placement::Cgroup { group, cpu_group, adopted, .. } = &mut to else { return Ok(to) };
+        let Placement::Cgroup { cpu_group, cpu_group_is_shared, adopted, .. } = &mut to else {
+            return Ok(to);
+        };
         *cpu_group = self.cpu.of_job(&self.name, job, policy)?.map(|group| group.path().into());
+        *cpu_group_is_shared = self.cpu.is_shared();
         if self.cpu.is_above() && !*adopted {
             let parent = match policy {
                 Policy::Gang => self.parent(),
                 Policy::None => self.plain_parent(),
             };
             if let Some(parent) = parent {
-                let own = parent.child(format!("job-{job}"));
-                own.create()?;
-                *group = own.path().into();
+                lives_in(&mut to, &parent.child(format!("job-{job}")))?;
             }
         }
         Ok(to)
@@ -403,8 +417,9 @@ impl Cgroups {
     ) -> Result<(Roster, Members)> {
         let everywhere = affinity.iter().copied().collect();
         let roster = match placement {
-            Placement::Cgroup { group, cpu_group, .. } => {
-                let own_cpu = self.cpu.own_of(group, cpu_group.as_deref());
+            Placement::Cgroup { group, cpu_group, cpu_group_is_shared, .. } => {
+                let cpu = cpu_group.as_deref();
+                let own_cpu = self.cpu.own_of(group, cpu, *cpu_group_is_shared);
                 let open = |path: PathBuf| if_there(ControlFile::open(path));
                 let own = |(group, file): (&Path, &str)| open(group.join(file));
                 let controls = ControlFiles {
@@ -412,7 +427,7 @@ impl Cgroups {
                     idle: own_cpu.map_or(Ok(None), |(group, _)| own((group, "cpu.idle")))?,
                     weight: own_cpu.map_or(Ok(None), own)?,
                 };
-                let in_idle_group = self.cpu.is_idle_as_a_whole(cpu_group.is_some());
+                let in_idle_group = self.cpu.is_idle_as_a_whole(cpu.is_some(), own_cpu.is_some());
                 Roster::of_group(&Group::at(group), controls, in_idle_group)?
             }
             Placement::Tree { processes } => {
@@ -464,14 +479,9 @@ impl Cgroups {
         if let Some(root) = &hierarchies.v2 {
             let _ = guardian_group(root, name).remove();
         }
+        used |= hierarchies.v2.as_ref().is_some_and(|root| remove_beside(root, name));
         let Some(root) = hierarchies.v1.get("cpu") else { return used };
-        let of_jobs = format!("{name}-job-");
-        for group in Group::at(root).children().unwrap_or_default() {
-            let name = group.path().file_name().and_then(|name| name.to_str());
-            if name.is_some_and(|name| name.starts_with(&of_jobs)) {
-                used |= remove_unused(&group);
-            }
-        }
+        used |= remove_beside(root, name);
         shared_group::remove(root);
         used
     }

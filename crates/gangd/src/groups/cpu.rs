@@ -4,6 +4,12 @@
 //! besides their own groups; in version 2 it is the group above those of all jobs. With backend
 //! weight each job has a group that weighs it: in version 1 again one besides, in version 2 the
 //! group that the job lives in.
+//!
+//! With backend rt, too, a gang may have a group that weighs it alone
+//! ([`gang_conductor::short_lived`]). The group lies beside that of all gangs: in version 1 below
+//! the root of the controller, in version 2 below that of the hierarchy, and the job lives in it. A
+//! kernel that groups real-time threads gives it none of their time, which such a gang does not
+//! need.
 
 use std::path::Path;
 
@@ -68,9 +74,10 @@ impl CpuGroups {
         self.control == CpuControl::V2 && self.is_shared()
     }
 
-    /// Whether a job is in the shared group; `has_group` says whether it has one of version 1.
-    pub(super) fn is_idle_as_a_whole(&self, has_group: bool) -> bool {
-        self.is_shared() && (has_group || self.v1_root().is_none())
+    /// Whether a job is in the shared group; `has_group` says whether it has one of version 1, and
+    /// `has_own` whether one weighs it alone.
+    pub(super) fn is_idle_as_a_whole(&self, has_group: bool, has_own: bool) -> bool {
+        self.is_shared() && !has_own && (has_group || self.v1_root().is_none())
     }
 
     /// The files that set the weight of the group of all jobs, where that group gives way.
@@ -109,27 +116,48 @@ impl CpuGroups {
         }
     }
 
-    /// Puts a process into a job's group of version 1, made again where another daemon removed it.
+    /// Puts a process into a job's group of version 1. That of all gangs is made again where
+    /// another daemon removed it.
     pub(super) fn move_in(&self, group: &Path, process: &ProcessHandle) -> Result<()> {
         let moved = Group::at(group).add(process.pid);
         match (&moved, self.v1_root(), &self.shared) {
             // The other daemon found the group empty meanwhile.
-            (Err(_), Some(root), Some(_)) => shared_group::prepare(root)?.add(process.pid),
+            (Err(_), Some(root), Some(shared)) if shared.path() == group => {
+                shared_group::prepare(root)?.add(process.pid)
+            }
             _ => moved,
         }
     }
 
     /// The group that weighs one job alone, and the file of its weight. `group` is where the job
-    /// lives, `cpu_group` its group of version 1.
+    /// lives, `cpu_group` its group of version 1, and `is_shared` whether gangs have that in
+    /// common.
     pub(super) fn own_of<'a>(
         &self,
         group: &'a Path,
         cpu_group: Option<&'a Path>,
+        is_shared: bool,
     ) -> Option<(&'a Path, &'static str)> {
-        match (self.backend, &self.control) {
-            (Backend::Weight, CpuControl::V1(_)) => Some((cpu_group?, "cpu.shares")),
-            (Backend::Weight, CpuControl::V2) => Some((group, "cpu.weight")),
+        let has_own = match self.backend {
+            Backend::Weight => true,
+            Backend::Rt => self.is_shared() && !is_shared,
+            Backend::Freeze | Backend::Signal => false,
+        };
+        match &self.control {
+            CpuControl::V1(_) if has_own => Some((cpu_group?, "cpu.shares")),
+            CpuControl::V2 if has_own => Some((group, "cpu.weight")),
             _ => None,
+        }
+    }
+
+    /// The place of groups that weigh one gang alone, beside that of all gangs. `root` is that of
+    /// the unified hierarchy.
+    pub(super) fn beside<'a>(&'a self, root: Option<&'a Path>) -> Option<&'a Path> {
+        self.shared.as_ref()?;
+        match &self.control {
+            CpuControl::V1(root) => Some(root),
+            CpuControl::V2 => root,
+            CpuControl::None => None,
         }
     }
 

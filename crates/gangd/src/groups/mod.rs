@@ -6,4 +6,5 @@
 pub mod cgroups;
 mod cpu;
 mod memory;
+mod own;
 pub mod watch;

@@ -17,7 +17,7 @@ use gang_engine::bound::ProcessHandle;
 use gang_schedule::{JobId, Policy};
 use gang_timetable::{Standing, record::Placement};
 
-use crate::{daemon::Daemon, error::Error, life::detach::perform};
+use crate::{daemon::Daemon, error::Error, groups::cgroups::Cgroups, life::detach::perform};
 
 /// The longest that threads are waited for that get back what they had: slices may be long.
 const RELEASED_WITHIN: Duration = Duration::from_secs(5);
@@ -49,24 +49,35 @@ impl Daemon {
             });
         };
         let to = self.cgroups.placement_by(job, policy, &from)?;
-        match policy {
+        let known = match policy {
             Policy::None => {
                 // Not on file yet: the record says where gangs are.
                 self.conductor
                     .ask(move |state| state.core.change(job, |spec, _| spec.policy = policy))??;
                 self.wait_until_released(job);
+                from.clone().with_other(Cgroups::made_for_move(&from, &to))
             }
-            Policy::Gang => {
-                let known = to.clone();
-                self.change_on_file(move |state| Ok(state.core.expect_at(job, known)?))?;
-            }
-        }
+            Policy::Gang => to.clone().with_other(Cgroups::made_for_move(&to, &from)),
+        };
+        self.change_on_file(move |state| Ok(state.core.expect_at(job, known)?))?;
+        self.relocate(job, policy, &from, &to)
+    }
+
+    /// Has a job live elsewhere: its processes move, and then it is there. Some memory that it used
+    /// is still counted where it came from.
+    pub(super) fn relocate(
+        &self,
+        job: JobId,
+        policy: Policy,
+        from: &Placement,
+        to: &Placement,
+    ) -> Result<(), Error> {
+        self.limit_memory_at(job, to)?;
         // The job is not watched meanwhile: the group that its processes leave becomes empty, and
         // the job is not over.
         self.watch.remove_job(job);
-        let moved =
-            self.move_over(&from, &to).and_then(|()| self.finish_move(job, policy, &from, &to));
-        let watched = self.watch.add_job(job, if moved.is_ok() { &to } else { &from });
+        let moved = self.move_over(from, to).and_then(|()| self.finish_move(job, policy, from, to));
+        let watched = self.watch.add_job(job, if moved.is_ok() { to } else { from });
         // The job may have ended while it was not watched, and its groups with it.
         let has_no_group = |error: &gang_linux::Error| error.source.kind() == ErrorKind::NotFound;
         if watched.as_ref().is_err_and(has_no_group) || self.watch.is_over(job) {
@@ -75,6 +86,15 @@ impl Daemon {
         }
         watched?;
         moved
+    }
+
+    /// Has the kernel keep a job to its memory in the group of version 2 in which it is to live.
+    fn limit_memory_at(&self, job: JobId, to: &Placement) -> Result<(), Error> {
+        let Some(at) = to.confinement().filter(|at| at.origin.is_none()) else { return Ok(()) };
+        let mem_bytes = self
+            .conductor
+            .ask(move |state| state.job(job).map(|job| job.resources.mem_bytes))??;
+        Ok(self.cgroups.limit(at, mem_bytes)?)
     }
 
     /// Waits until no switcher follows a timetable that has a job which takes no turns; then gives
@@ -101,28 +121,27 @@ impl Daemon {
         }
     }
 
-    fn release_again(&self, job: JobId) {
+    pub(super) fn release_again(&self, job: JobId) {
         let actions = self.conductor.ask(move |state| state.release_again(job));
         // Without a conductor everything is released.
         perform(&actions.unwrap_or_default());
     }
 
-    /// Moves all processes of a job.
+    /// Moves all processes of a job. While they move, they start others.
     fn move_over(&self, from: &Placement, to: &Placement) -> Result<(), Error> {
-        let mut moved = Vec::new();
         for _ in 0..ROUNDS_MAX {
-            let all = self.cgroups.processes_of(from)?;
-            let new: Vec<u32> = all.into_iter().filter(|pid| !moved.contains(pid)).collect();
-            if new.is_empty() {
+            let outside = self.cgroups.processes_outside(from, to)?;
+            if outside.is_empty() {
                 break;
             }
-            for &pid in &new {
+            for pid in outside {
                 // One that has ended needs no move.
-                if let Ok(process) = ProcessHandle::open(pid) {
-                    self.cgroups.move_over(from, to, &process)?;
+                let Ok(process) = ProcessHandle::open(pid) else { continue };
+                match self.cgroups.move_over(from, to, &process) {
+                    Err(error) if process.is_alive() => return Err(error.into()),
+                    Ok(()) | Err(_) => {}
                 }
             }
-            moved.extend(new);
         }
         Ok(())
     }
@@ -144,13 +163,7 @@ impl Daemon {
         let at = to.clone();
         self.change_on_file(move |state| state.moved(job, policy, at, members))?;
         self.measuring.start_over(to);
-        if let (Placement::Cgroup { group: old, .. }, Placement::Cgroup { group: new, .. }) =
-            (from, to)
-        {
-            if old != new {
-                let _ = gang_linux::cgroup::Group::at(old).remove();
-            }
-        }
+        self.cgroups.remove_left(from, to);
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use gang_conductor::{Due, Effects, NewThreads};
 use gang_schedule::JobId;
 use gang_timetable::Action;
 
-use super::{Died, Lane, MS, World};
+use super::{Died, Lane, MS, Pending, World};
 
 /// For how long a step of the clock may show: plans reach that far, and switchers sleep as long.
 pub(super) const STEP_SHOWS_NS: u64 = 600 * MS;
@@ -56,6 +56,8 @@ impl World {
         if let Some(daemon) = &mut self.daemon {
             daemon.orders.extend(daemon.core.take_orders());
             daemon.core.take_measures();
+            let regroups = daemon.core.take_regroups().into_iter();
+            daemon.pending.extend(regroups.map(|job| Pending::Regrouping { job, from: None }));
         }
     }
 

@@ -10,7 +10,7 @@ use gang_timetable::{Action, Backend, InSlot, Standing, Switchers};
 
 use crate::{
     Activity, Auto, Eligibility, Forecast, Gaps, Job, Load, Measure, Note, Progress, Refused,
-    Uncontended, Width, Window,
+    ShortLived, Uncontended, Width, Window,
     admission::Resources,
     life::{self, Moment},
     published::Published,
@@ -148,6 +148,8 @@ pub struct Conductor {
     accounted_until_ns: u64,
     /// Whether these are working hours, as the policy knows it.
     pub are_working: Option<bool>,
+    /// Gangs that are to move between groups.
+    pub(crate) regroups: Vec<JobId>,
     orders: Vec<Action>,
     measures: Vec<Measure>,
     pub(crate) notes: Vec<Note>,
@@ -185,6 +187,7 @@ impl Conductor {
             round: Round::new(),
             accounted_until_ns: 0,
             are_working: None,
+            regroups: Vec::new(),
             orders: Vec::new(),
             measures: Vec::new(),
             notes: Vec::new(),
@@ -329,6 +332,9 @@ impl Conductor {
             standing: Standing::Released,
             activity: Activity::default(),
             width: Width::default(),
+            short_lived: ShortLived::default(),
+            regroup: None,
+            regroup_failed_ns: None,
             in_slot: InSlot::default(),
             cpus: Default::default(),
             slots: 0,

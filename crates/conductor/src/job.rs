@@ -6,7 +6,9 @@ use gang_timetable::{
     record::{JoinedProcess, Placement, Record, Single},
 };
 
-use crate::{Activity, Eligibility, Facts, Refused, Width, Window, admission::Resources};
+use crate::{
+    Activity, Eligibility, Facts, Refused, Regroup, ShortLived, Width, Window, admission::Resources,
+};
 
 /// Why single threads are refused in a job that is suspended.
 pub(crate) const SUSPENDED: &str =
@@ -32,6 +34,12 @@ pub struct Job {
     pub activity: Activity,
     /// Seen with more runnable threads than CPUs, again and again.
     pub width: Width,
+    /// Seen with threads that ended soon after they had begun, again and again.
+    pub short_lived: ShortLived,
+    /// The move between groups that it is to make, or makes.
+    pub regroup: Option<Regroup>,
+    /// When the last one failed (CLOCK_MONOTONIC), where it did.
+    pub regroup_failed_ns: Option<u64>,
     /// The mode of its slots, by the last timetable.
     pub in_slot: InSlot,
     /// CPUs of its last slot.

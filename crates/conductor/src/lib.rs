@@ -14,6 +14,7 @@
 //! - [`forecast`]: plans that are made ahead, and taken back when something changes.
 //! - [`gap`]: how often there are gaps, and how long they are.
 //! - [`load`]: how many threads outside of all gangs want to run.
+//! - [`short_lived`]: gangs whose threads live too short to be switched one by one.
 //! - [`uncontended`]: whether gangs have the machine for themselves.
 //! - [`usage`]: the time that a job had and wanted over a while.
 
@@ -31,6 +32,7 @@ pub mod load;
 pub mod planning;
 mod published;
 mod refused;
+pub mod short_lived;
 mod survey;
 pub mod uncontended;
 pub mod usage;
@@ -45,6 +47,7 @@ pub use job::{Auto, Gain, Home, Job, Progress};
 pub use load::Load;
 pub use planning::{Due, Followed, NewThreads, Planning};
 pub use refused::Refused;
+pub use short_lived::{Regroup, ShortLived, ShortLivedGang};
 pub use survey::{Counted, JobSeen};
 pub use uncontended::{Measured, Uncontended};
 pub use usage::{Width, Window};

@@ -300,6 +300,7 @@ impl Conductor {
             self.suspend(now, job, true)?;
         }
         self.set_signals(job, record.signals)?;
+        self.restore_short_lived(job);
         let restored = self.job_mut(job)?;
         let Record { mem_bytes, disk_bytes, .. } = *record;
         restored.resources = Resources { mem_bytes, disk_bytes };
@@ -639,6 +640,7 @@ impl Conductor {
     ) -> Filed {
         let job = self.job_mut(id)?;
         if permit(job, Moment::Moved)? {
+            (job.regroup, job.regroup_failed_ns) = (None, None);
             if let Some(home) = &mut job.home {
                 home.placement = placement;
                 // A tree has its members in its processes, wherever they are.

@@ -414,8 +414,7 @@ impl Conductor {
                     self.stopped.insert(id);
                 }
             }
-            let in_slot = InSlot::default();
-            self.backend.actions(id, &home.members, job.standing, to, in_slot, &mut actions);
+            self.backend.actions(id, &home.members, job.standing, to, job.in_slot, &mut actions);
             if to == Standing::Released {
                 signals(Signal::SlotBegins, &mut actions);
                 home.members.unpin(&mut actions);
@@ -614,12 +613,22 @@ impl Conductor {
     fn choose_slot_modes(&mut self, now: Now, plans: &[Plan], measured: &BTreeSet<JobId>) {
         let uncontended = self.uncontended_gangs(now, plans, measured);
         self.gaps.leave_out(!uncontended.is_empty());
+        self.decide_regroups(now, &uncontended);
+        let machine = self.machine();
+        let stays_weighed = |job: &Job| {
+            // No timetable would state how it stands otherwise.
+            let is_stated = job.eligibility(machine).is_gang();
+            self.is_weighed(job) || (job.in_slot == InSlot::Weighed && !is_stated)
+        };
+        let weighed = self.jobs.values().filter(|job| stays_weighed(job));
+        let weighed: BTreeSet<JobId> = weighed.map(|job| job.id).collect();
         let mut is_changed = false;
         for job in self.jobs.values_mut() {
             // The kernel would end programs for their time as real-time ones, or not bind them.
             let is_limited = self.backend == Backend::Rt
                 && job.home.as_ref().is_some_and(|home| home.members.is_rt_limited());
             let in_slot = match job.width.wide {
+                _ if weighed.contains(&job.id) => InSlot::Weighed,
                 true => InSlot::Wide,
                 false if uncontended.contains(&job.id) => InSlot::Uncontended,
                 false if is_limited => InSlot::Wide,
@@ -650,8 +659,10 @@ impl Conductor {
         let any_is_over_limit = self.jobs.values().any(is_over_limit);
         let jobs = &self.jobs;
         let can_be = |job: JobId| {
-            let is_wide = jobs.get(&job).is_none_or(|job| job.width.wide);
-            !any_is_over_limit && !is_wide && measured.contains(&job)
+            // One that is weighed as a whole would take what threads outside want for a moment.
+            let is_exclusive = |job: &Job| !job.width.wide && job.in_slot != InSlot::Weighed;
+            let can_be = jobs.get(&job).is_some_and(is_exclusive);
+            !any_is_over_limit && can_be && measured.contains(&job)
         };
         let load = &self.load;
         self.uncontended.gangs(now.monotonic_ns, is_possible, load, plans, can_be)

@@ -67,6 +67,9 @@ impl Conductor {
             if job.activity.awake {
                 job.width.saw(runnable.threads, job.spec.cpus.min(machine));
             }
+            if let Some(home) = &mut job.home {
+                job.short_lived.saw(home.members.take_turnover());
+            }
             // Jobs that Linux alone schedules have their time with the rest (L18).
             if job.spec.policy == Policy::Gang {
                 of_jobs.threads += runnable.threads;

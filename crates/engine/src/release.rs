@@ -62,10 +62,13 @@ pub fn job(roots: &Roots, store: &Store, record: &Record) -> Found {
     past.pins = past.or_default(Pins::read(&store.pins(record.id)));
     let record = &past;
     let mut found = match &record.placement {
-        Placement::Cgroup { group, cpu_group, cpu_group_is_shared, .. } => {
+        Placement::Cgroup { group, cpu_group, cpu_group_is_shared, other, .. } => {
             let group = Group::at(group);
-            let found = release_group(&group, record);
+            let mut found = release_group(&group, record);
             record.add_missed(reset_controls(&group));
+            if let Some(other) = other.as_ref().map(Group::at) {
+                found += release_other(&other, record);
+            }
             if let (Some(own), false) = (cpu_group, cpu_group_is_shared) {
                 record.add_missed(reset_controls(&Group::at(own)));
             }
@@ -266,6 +269,14 @@ fn release_group(group: &Group, record: &Past<'_>) -> Found {
     found
 }
 
+/// Releases what is in the other group of a job whose processes move. One of version 1 has the same
+/// processes as the job's own group.
+fn release_other(other: &Group, record: &Past<'_>) -> Found {
+    record.add_missed(reset_controls(other));
+    let is_of_v2 = other.has("cgroup.threads");
+    if is_of_v2 { release_group(other, record) } else { Found::default() }
+}
+
 fn release_tree(proc_root: &Path, processes: &[(u32, u64)], record: &Past<'_>) -> Found {
     let mut found = Found::default();
     let alive = processes.iter().filter(|(pid, started)| {
@@ -359,12 +370,18 @@ pub fn dissolve(record: &Record) -> bool {
         cpu_group_is_shared,
         adopted,
         memory,
+        other,
     } = &record.placement
     else {
         return true;
     };
-    let group = Group::at(group);
-    let (processes, missed) = or_missed(group.processes());
+    let (group, other) = (Group::at(group), other.as_ref().map(Group::at));
+    let (mut processes, mut missed) = or_missed(group.processes());
+    for other in other.iter().filter(|other| other.has("cgroup.threads")) {
+        let (in_other, unread) = or_missed(other.processes());
+        processes.extend(in_other);
+        missed += unread;
+    }
     let mut is_done = missed == 0;
     for pid in processes {
         let joined = record.joined.iter().find(|joined| joined.pid == pid);
@@ -382,6 +399,7 @@ pub fn dissolve(record: &Record) -> bool {
     if !adopted {
         is_done &= remove(&group);
     }
+    is_done &= other.as_ref().is_none_or(remove);
     if let Some(at) = memory {
         is_done &= unconfine(at);
     }
@@ -437,19 +455,21 @@ pub fn sweep(roots: &Roots, store: &Store) -> usize {
 /// them.
 pub fn dissolve_common(records: &[Record]) {
     for record in records {
-        let Placement::Cgroup { group, origin, cpu_group, cpu_group_is_shared, adopted, .. } =
-            &record.placement
-        else {
+        let Placement::Cgroup { group, origin, cpu_group, adopted, .. } = &record.placement else {
             continue;
         };
-        let root = cpu_group.as_ref().and_then(|cpu_group| cpu_group.parent());
-        if let (Some(root), true) = (root, cpu_group_is_shared) {
+        // A gang that has a group for itself has it beside that of all gangs.
+        if let Some(root) = cpu_group.as_ref().and_then(|cpu_group| cpu_group.parent()) {
             shared_group::remove(root);
         }
+        let name = group.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         // That of a group below where its processes came from is not the daemon's.
-        let parent = group.parent().filter(|parent| !adopted && parent != origin);
-        if let Some(parent) = parent {
-            let _ = Group::at(parent).remove();
+        let above = match name.rsplit_once("-job-") {
+            Some((of_all, _)) => Some(group.with_file_name(of_all)),
+            None => group.parent().filter(|parent| parent != origin).map(Path::to_owned),
+        };
+        if let (Some(above), false) = (above, adopted) {
+            let _ = Group::at(above).remove();
         }
     }
 }

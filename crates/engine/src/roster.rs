@@ -75,6 +75,8 @@ pub struct Roster {
     /// For those who must release it without knowing anything else.
     pub pins: Pins,
     in_idle_group: bool,
+    /// CPU time that it used in groups of version 2 in which it lived before.
+    used_before_ns: u64,
     /// Processes of other jobs without a cgroup: a child that is one of these is not found.
     pub others: BTreeSet<u32>,
     /// How many threads it had when they were last read.
@@ -138,6 +140,7 @@ impl Roster {
             control_files,
             pins: Pins::default(),
             in_idle_group,
+            used_before_ns: 0,
             others: BTreeSet::new(),
             listed: 0,
             came: 0,
@@ -149,6 +152,29 @@ impl Roster {
             expected_own: BTreeMap::new(),
             online: CpuSet::new(),
             cpus: Turn::default(),
+        }
+    }
+
+    /// The job is read in other groups from now on, of which `to` is; what is known of it stays.
+    /// `is_elsewhere` where its group of version 2 is another one, which counts CPU time anew.
+    pub fn moved(
+        &mut self,
+        to: Roster,
+        is_elsewhere: bool,
+        members: &mut Members,
+        proc_root: &Path,
+    ) {
+        if is_elsewhere {
+            self.used_before_ns =
+                self.cpu_time_ns(members, proc_root).unwrap_or(self.used_before_ns);
+        }
+        (self.control_files, self.in_idle_group) = (to.control_files, to.in_idle_group);
+        if let (
+            Kind::Cgroup { threads, cpu, pressure, .. },
+            Kind::Cgroup { threads: threads_now, cpu: cpu_now, pressure: pressure_now, .. },
+        ) = (&mut self.kind, to.kind)
+        {
+            (*threads, *cpu, *pressure) = (threads_now, cpu_now, pressure_now);
         }
     }
 
@@ -455,7 +481,7 @@ impl Roster {
         match &mut self.kind {
             Kind::Cgroup { cpu, .. } => {
                 let microseconds = cpu.as_ref()?.keyed("usage_usec", &mut self.bytes).ok()??;
-                Some(microseconds * 1000)
+                Some(self.used_before_ns + microseconds * 1000)
             }
             Kind::Tree { processes, removed } => {
                 // Nobody else looks for the children of a job that is asleep.

@@ -114,6 +114,8 @@ pub fn run(
     let of_conductor = settings.of_conductor(schedule.config().slice_ns);
     let mut state = State::new(Conductor::new(how, of_conductor, schedule), roots.clone(), all);
     state.hours = settings.working_hours.clone();
+    let (regroups, to_regroup) = std::sync::mpsc::channel();
+    state.regroups = Some(regroups);
     let (conductor, thread) = conductor::start(Setup {
         state,
         switchers,
@@ -189,6 +191,11 @@ pub fn run(
             })
         })
         .context("cannot start the thread that clears jobs away")?;
+    let moving = daemon.clone();
+    let mover = std::thread::Builder::new()
+        .name("mover".into())
+        .spawn(move || moving.move_gangs(&to_regroup))
+        .context("cannot start the thread that moves gangs between groups")?;
     let waiting =
         Waiting { daemon: &daemon, listener: &listener, stop: &stop_receiver, reload: &reload };
     waiting.wait(&thread, &clients, args, &pulse)?;
@@ -198,7 +205,7 @@ pub fn run(
     let _ = sd_notify::notify(false, &[NotifyState::Stopping]);
     drop(listener);
     drop(status_file);
-    end(&daemon, thread, guardian_keeper, lock);
+    end(&daemon, thread, mover, guardian_keeper, lock);
     Ok(())
 }
 
@@ -365,11 +372,14 @@ impl Waiting<'_> {
 fn end(
     daemon: &Arc<Daemon>,
     conductor: JoinHandle<()>,
+    mover: JoinHandle<()>,
     guardian_keeper: GuardianKeeper,
     lock: SocketLock,
 ) {
     daemon.conductor.stop();
     let _ = conductor.join();
+    // It ends with the conductor.
+    let _ = mover.join();
     let (records, _) = daemon.files.store.records();
     let found = release::all(&daemon.roots, &daemon.files.store);
     for record in records {

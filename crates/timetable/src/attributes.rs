@@ -87,6 +87,9 @@ const WIDE: Attributes = Attributes::other(-20);
 /// rises again, the kernel reckons the group's virtual deadline with one weight and scales it by
 /// another. The group then comes before a short task that waits beside it, and runs until the next
 /// tick.
+///
+/// A gang that is weighed as a whole keeps its attributes everywhere, so that whatever it starts
+/// has them, too.
 pub(crate) fn at_standing(
     original: &Attributes,
     to: Standing,
@@ -94,12 +97,13 @@ pub(crate) fn at_standing(
     in_idle_group: bool,
 ) -> Attributes {
     match to {
+        _ if in_slot == InSlot::Weighed => *original,
         Standing::Raised => match in_slot {
             InSlot::Exclusive => {
                 Attributes { nice: original.nice, ..Attributes::fifo(priority::GANG) }
             }
             InSlot::Wide => WIDE,
-            InSlot::Uncontended => *original,
+            InSlot::Uncontended | InSlot::Weighed => *original,
         },
         Standing::Filling | Standing::Paused => {
             let policy = if in_idle_group { SchedPolicy::Batch } else { SchedPolicy::Idle };

@@ -17,7 +17,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Backend {
     /// In slot SCHED_FIFO, out of slot SCHED_IDLE, or SCHED_BATCH in a group that is idle as a
-    /// whole.
+    /// whole. A gang that is weighed as a whole ([`InSlot::Weighed`]) has what `Weight` gives.
     Rt,
     /// In slot the highest weight of a cgroup, out of slot an idle one.
     Weight,
@@ -79,7 +79,10 @@ impl Backend {
                     tid: thread.tid,
                     attributes: at_standing(&thread.original, to, in_slot, in_idle_group),
                     known: thread.known(in_idle_group),
-                }))
+                }));
+                if in_slot == InSlot::Weighed {
+                    weigh(job, members, to, out);
+                }
             }
             Backend::Weight => weigh(job, members, to, out),
             Backend::Freeze | Backend::Signal => {}

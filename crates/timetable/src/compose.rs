@@ -15,7 +15,7 @@
 //! Properties: after each edge exactly the gangs of that slice's row are raised, none in a gap; the
 //! deadline of a timetable leaves none raised.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gang_schedule::{Config, CpuSet, JobId, Plan, clock};
 
@@ -85,7 +85,7 @@ enum CommonWeight {
 impl CommonWeight {
     fn of(in_slot: InSlot) -> CommonWeight {
         match in_slot {
-            InSlot::Exclusive => CommonWeight::None,
+            InSlot::Exclusive | InSlot::Weighed => CommonWeight::None,
             InSlot::Uncontended => CommonWeight::Usual,
             InSlot::Wide => CommonWeight::Highest,
         }
@@ -360,6 +360,9 @@ impl<'a> Parts<'a> {
             }
             Action::Control { .. } | Action::Signal { .. } | Action::Page { .. } => 0,
         });
+        if in_slot == InSlot::Weighed {
+            self.repeat_controls(number, owners);
+        }
         self.numbers.insert(way, number);
         number
     }
@@ -436,6 +439,21 @@ impl<'a> Parts<'a> {
             self.shares[owner][number].push(action);
         }
         number
+    }
+
+    /// Has each switcher of a gang set what weighs the gang as a whole.
+    ///
+    /// A CPU notices what a group weighs from now on when it next chooses a thread: the kernel has
+    /// nobody choose anew (`sched_group_set_shares`, `sched_group_set_idle`), and the next tick may
+    /// be 10 ms away. Each CPU chooses as its own switcher goes to sleep, which may be before
+    /// another switcher has set the weight.
+    fn repeat_controls(&mut self, number: usize, owners: Vec<usize>) {
+        let is_control = |action: &&Action| matches!(action, Action::Control { .. });
+        let first = self.shares[0][number].iter();
+        let controls: Vec<Action> = first.filter(is_control).cloned().collect();
+        for owner in BTreeSet::from_iter(owners).into_iter().filter(|&owner| owner != 0) {
+            self.shares[owner][number].extend(controls.iter().cloned());
+        }
     }
 
     fn into_shares(self) -> impl Iterator<Item = Vec<Vec<Action>>> {

@@ -67,7 +67,9 @@ pub struct Seen {
 pub struct Controls {
     /// It can be frozen as a whole.
     pub freezer: bool,
-    /// It can be idle as a whole, and has a weight.
+    /// It can be idle as a whole, and has a weight. With [`Backend::Rt`](crate::Backend::Rt) only a
+    /// job has these that lives beside the group of all gangs: below it, no weight would count for
+    /// those outside.
     pub idle: bool,
     pub weight: bool,
     /// Its group, or one above, is idle as a whole.
@@ -75,6 +77,22 @@ pub struct Controls {
     /// Its threads are never real-time ones: the kernel refuses, or a quota of its group would not
     /// bind them.
     pub kept_from_realtime: bool,
+}
+
+impl Controls {
+    /// They weigh the job as a whole.
+    pub fn weigh(&self) -> bool {
+        self.idle && self.weight
+    }
+}
+
+/// How many of a job's threads ended soon, and how many stay, from one look at them to the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turnover {
+    /// Threads that ended, and had been seen at two looks at most.
+    pub ended_young: u32,
+    /// Threads that are there, and were seen at more looks.
+    pub staying: u32,
 }
 
 /// The members of a job, as far as it matters for how they stand.
@@ -120,6 +138,11 @@ pub struct Members {
     had_threads: bool,
     /// It had more than [`THREADS_MAX`] threads when they were last read.
     has_too_many_threads: bool,
+    /// Threads that came since the last [look](Members::take_turnover), between that and the look
+    /// before, and between the two before these.
+    young: [BTreeSet<u32>; 3],
+    /// So many of these have ended since the last look.
+    ended_young: u32,
 }
 
 /// Where a thread is among those in order of number, or belongs.
@@ -149,6 +172,8 @@ impl Members {
             recent_pins: [Vec::new(), Vec::new()],
             had_threads: false,
             has_too_many_threads: false,
+            young: Default::default(),
+            ended_young: 0,
         }
     }
 
@@ -230,6 +255,11 @@ impl Members {
         self.given_back.retain(|tid, _| tids.binary_search(tid).is_ok());
         self.chosen.retain(|tid, _| tids.binary_search(tid).is_ok());
         self.overruled.retain(|tid| tids.binary_search(tid).is_ok());
+        for young in &mut self.young {
+            let were = young.len();
+            young.retain(|tid| tids.binary_search(tid).is_ok());
+            self.ended_young = self.ended_young.saturating_add((were - young.len()) as u32);
+        }
         let before = std::mem::take(&mut self.threads);
         let mut known = before.iter().copied().peekable();
         let mut came = 0;
@@ -273,9 +303,20 @@ impl Members {
                     self.own_cpus.insert(tid, seen.cpus);
                 }
                 self.threads.push(Thread { tid, original, first_seen, user_pinned, cpu: None });
+                self.young[0].insert(tid);
             }
         }
         came
+    }
+
+    /// A look at the threads, as they were last read: which came and went since the look before.
+    pub fn take_turnover(&mut self) -> Turnover {
+        let ended_young = std::mem::take(&mut self.ended_young);
+        let young: usize = self.young.iter().map(BTreeSet::len).sum();
+        let staying = self.threads.len().saturating_sub(young);
+        self.young.rotate_right(1);
+        self.young[0].clear();
+        Turnover { ended_young, staying: staying as u32 }
     }
 
     /// Whether a thread that is seen for the first time chose its CPUs. One that was started by a
@@ -579,6 +620,27 @@ mod tests {
         // Started by a thread in its slot, it is an ordinary one; and it chose its CPU.
         assert_eq!((second.tid, second.original), (5, Attributes::other(5)));
         assert!(second.user_pinned && !first.user_pinned);
+    }
+
+    #[test]
+    fn threads_that_end_soon_are_told_from_those_that_stay() {
+        let mut job = job();
+        let mut read = |tids: &[u32]| {
+            job.update(tids, |tid| seen(tid, Attributes::other(5), &[0, 1]));
+            let Turnover { ended_young, staying } = job.take_turnover();
+            (ended_young, staying)
+        };
+        assert_eq!(read(&[1, 2]), (0, 0), "both came");
+        assert_eq!(read(&[1, 2, 3]), (0, 0));
+        assert_eq!(read(&[1, 2, 3, 4]), (0, 0));
+        assert_eq!(read(&[1, 2, 4, 5]), (1, 2), "3 was seen at two looks, 1 and 2 at three");
+        assert_eq!(read(&[1, 4, 5]), (0, 1), "2 had been there for long");
+        assert_eq!(read(&[5]), (0, 0));
+        assert_eq!(read(&[5]), (0, 1));
+        job.update(&[5, 6], |tid| seen(tid, Attributes::other(5), &[0, 1]));
+        job.update(&[5, 7], |tid| seen(tid, Attributes::other(5), &[0, 1]));
+        job.update(&[5], |_| None);
+        assert_eq!(job.take_turnover(), Turnover { ended_young: 2, staying: 1 }, "between looks");
     }
 
     #[test]

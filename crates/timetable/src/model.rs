@@ -100,7 +100,12 @@ impl Model {
             }
         }
         let group = self.group(Group::Job(id));
-        if backend == Backend::Weight && !group.weighs(job, standing) {
+        let is_weighed = match backend {
+            Backend::Weight => true,
+            Backend::Rt => in_slot == InSlot::Weighed,
+            Backend::Freeze | Backend::Signal => false,
+        };
+        if is_weighed && !group.weighs(job, standing) {
             return Err(format!("{group:?}: {standing:?}"));
         }
         let is_paused = match standing {
@@ -137,7 +142,7 @@ impl Controlled {
     }
 
     fn weighs(&self, job: &Members, standing: Standing) -> bool {
-        if !job.controls.idle || !job.controls.weight {
+        if !job.controls.weigh() {
             return true;
         }
         match standing {
@@ -165,11 +170,12 @@ fn stands(
         return untouched;
     }
     match standing {
+        _ if in_slot == InSlot::Weighed => untouched,
         Standing::Raised => match in_slot {
             InSlot::Wide => *now == Attributes::other(-20),
             // Its nice value counts for nothing, and may still be that of a wide gang.
             InSlot::Exclusive => is_raised(now),
-            InSlot::Uncontended => untouched,
+            InSlot::Uncontended | InSlot::Weighed => untouched,
         },
         Standing::Filling | Standing::Paused => *now == lowered(&thread.original, in_idle_group),
         Standing::Released => untouched,

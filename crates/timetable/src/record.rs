@@ -27,6 +27,10 @@ pub enum Placement {
         /// Where its memory is limited.
         #[serde(default)]
         memory: Option<Confinement>,
+        /// A group that is made for it, and that some of its processes may be in: they move from
+        /// one of its groups to the other.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        other: Option<PathBuf>,
     },
     /// Processes, each with the time it started (clock ticks since boot).
     Tree { processes: Vec<(u32, u64)> },
@@ -41,6 +45,15 @@ impl Placement {
             Placement::Cgroup { memory, .. } => memory.as_ref(),
             Placement::Tree { .. } | Placement::Threads { .. } => None,
         }
+    }
+
+    /// The same while processes move: some of them may be in another group.
+    #[must_use]
+    pub fn with_other(mut self, group: Option<PathBuf>) -> Placement {
+        if let Placement::Cgroup { other, .. } = &mut self {
+            *other = group;
+        }
+        self
     }
 
     pub fn set_confinement(&mut self, to: Option<Confinement>) {

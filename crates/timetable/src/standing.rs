@@ -26,10 +26,14 @@ pub enum InSlot {
     /// Nobody else wants a CPU: its threads are as they were without gangd, since there is nobody
     /// to come before.
     Uncontended,
+    /// Its threads live too short to be switched one by one. They are as they were without gangd,
+    /// in its slots and out of them, and a group of its own weighs them, where it has one.
+    Weighed,
 }
 
 impl InSlot {
-    pub const ALL: [InSlot; 3] = [InSlot::Exclusive, InSlot::Wide, InSlot::Uncontended];
+    pub const ALL: [InSlot; 4] =
+        [InSlot::Exclusive, InSlot::Wide, InSlot::Uncontended, InSlot::Weighed];
 }
 
 /// How a backend keeps the promise of a slot, strongest first.

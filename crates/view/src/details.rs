@@ -49,6 +49,9 @@ fn remark(figure: &Figure, job: &v1::Job) -> String {
         ("threads", _) if job.single_threads == Some(true) => {
             ", without their processes".to_owned()
         }
+        ("threads", _) if job.short_lived == Some(v1::ShortLived::weighed) => {
+            ", which live too short to be switched: it is weighed as a whole".to_owned()
+        }
         _ => String::new(),
     }
 }

@@ -22,6 +22,7 @@ pub fn job(id: i64, name: &str) -> v1::Job {
         unplaceable: None,
         kept_by: None,
         uncontended: false,
+        short_lived: None,
         cpu_list: vec![0, 1],
         share_wanted: 0.5,
         share_had: 0.49,

@@ -71,6 +71,7 @@ pub enum Kind {
     NotGangScheduled,
     Decided,
     TooWide,
+    ShortLived,
     Standby,
     Share,
     LessThanItsShare,
@@ -119,8 +120,9 @@ pub fn judge(evidence: Evidence<'_>) -> Verdict {
         // Nothing else explains a job that has no slots.
         Some(finding) => vec![finding],
         None => {
-            let looks: [fn(Evidence<'_>, &Figures) -> Option<Finding>; 12] = [
+            let looks: [fn(Evidence<'_>, &Figures) -> Option<Finding>; 13] = [
                 findings::width,
+                findings::short_lived,
                 findings::share,
                 findings::standby,
                 findings::less_than_its_share,

@@ -452,8 +452,9 @@ impl Machine {
         if is_nice {
             // One that lost the policy of its parent still has not got it back, perhaps.
             thread.normal.extend(thread.lost_nice.then_some(Attributes::other(now.nice)));
-            // As one that a real-time parent has started, which lost its nice value.
-            let may_be_new = !thread.was_read || thread.was_reset;
+            // As one that a real-time parent has started, which lost its nice value; or as what such
+            // a one has started.
+            let may_be_new = !thread.was_read || thread.was_reset || thread.lost_nice;
             thread.lost_nice = may_be_new && now.nice == 0;
             thread.own.nice = now.nice;
             let before_that = thread.normal.clone();
@@ -498,6 +499,13 @@ impl Machine {
     pub fn has_group(&self, tid: u32) -> bool {
         let is_group = |of: &Record| matches!(of.placement, Placement::Cgroup { .. });
         self.record_of(tid).is_some_and(is_group)
+    }
+
+    /// Whether it is of a gang that a group of its own weighs.
+    pub fn has_own_group(&self, tid: u32) -> bool {
+        let has_own =
+            |of: &Record| matches!(of.placement, Placement::Cgroup { cpu_group: Some(_), .. });
+        self.record_of(tid).is_some_and(has_own)
     }
 
     /// What the owner of a thread wants, by what is on file.
@@ -660,6 +668,21 @@ impl Machine {
             Action::Attributes { tid, attributes, known } => {
                 let Some(thread) = self.threads.get(tid) else { return };
                 let now = &self.model.attributes[tid];
+                // A kernel that groups real-time threads refuses that.
+                if is_raised(attributes) && known.switch(now, attributes).is_some() {
+                    let may_be_there = |of: &Record| match &of.placement {
+                        Placement::Cgroup { cpu_group, other, .. } => {
+                            cpu_group.is_some() || other.is_some()
+                        }
+                        Placement::Tree { .. } | Placement::Threads { .. } => false,
+                    };
+                    if self.record_of(*tid).is_some_and(may_be_there) {
+                        self.violation(format!(
+                            "nobody is real-time in a group of its own: thread {tid}"
+                        ));
+                        return;
+                    }
+                }
                 if thread.own != *attributes && known.switch(now, attributes).is_some() {
                     let uid = self.processes[&thread.pid].uid;
                     match self.record_of(*tid).map(|record| (record.id, record.owner_uid)) {

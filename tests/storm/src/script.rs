@@ -53,6 +53,7 @@ kinds! {
     Use "use" 8,
     Idle "idle" 8,
     Widen "widen" 3,
+    Bustle "bustle" 4,
     // Requests.
     Register "register" 10,
     Attach "attach" 14,

@@ -3,4 +3,5 @@
 mod confined;
 mod effects;
 mod one;
+mod short_lived;
 mod transitions;

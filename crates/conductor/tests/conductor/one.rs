@@ -16,12 +16,17 @@ pub const STARTED: u64 = 70;
 pub const NOW: Now = Now { utc_ns: 1_700_000_000_000_000_000, monotonic_ns: 5_000_000_000 };
 
 pub fn conductor() -> Conductor {
+    conductor_with(false)
+}
+
+/// `has_common_group` where all gangs are in one group of the cpu controller.
+pub fn conductor_with(has_common_group: bool) -> Conductor {
     let config = Config::default();
     let schedule = Schedule::new(config.clone(), Topology::flat(4)).unwrap();
     let setup = Setup {
         backend: Backend::Rt,
         switchers: Switchers::new(schedule.topology()),
-        has_common_group: false,
+        has_common_group,
         passthrough: false,
         gaps: Gaps::new(0.05, config.gap, true),
     };
@@ -48,9 +53,10 @@ pub fn cgroup() -> Placement {
         origin: "origin".into(),
         cpu_group: None,
         cpu_origin: None,
-        cpu_group_is_shared: false,
+        cpu_group_is_shared: true,
         adopted: false,
         memory: None,
+        other: None,
     }
 }
 

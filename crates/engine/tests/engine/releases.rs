@@ -67,6 +67,7 @@ pub fn in_group(group: &Path) -> Placement {
         cpu_group_is_shared: false,
         adopted: false,
         memory: None,
+        other: None,
     }
 }
 
@@ -369,6 +370,43 @@ fn groups_that_gangd_made_go_and_those_it_found_stay() {
         assert!(!cpu.exists());
         assert_eq!(job.parent().unwrap().exists(), adopted);
     }
+}
+
+#[test]
+fn group_beside_that_of_all_gangs_goes_with_it() {
+    let root = tempfile::tempdir().unwrap();
+    for name in ["gangd", "gangd-job-1", "cpu/gangd", "cpu/gangd-job-1"] {
+        fs::create_dir_all(root.path().join(name)).unwrap();
+    }
+    let mut placement = in_group(&root.path().join("gangd-job-1"));
+    if let Placement::Cgroup { cpu_group, .. } = &mut placement {
+        *cpu_group = Some(root.path().join("cpu/gangd-job-1"));
+    }
+    let record = record(1, placement);
+    release::dissolve(&record);
+    release::dissolve_common(&[record]);
+    let left = |path: &Path| fs::read_dir(path).unwrap().count();
+    assert_eq!((left(root.path()), left(&root.path().join("cpu"))), (1, 0));
+}
+
+#[test]
+fn job_between_two_groups_is_released_in_both() {
+    let root = tempfile::tempdir().unwrap();
+    let (one, other) = (Parked::ordinary(), Parked::ordinary());
+    let (shared, own) = (root.path().join("gangd/job-1"), root.path().join("gangd-job-1"));
+    frozen(&shared, &[&one]);
+    frozen(&own, &[&other]);
+    fs::write(own.join("cpu.weight"), "10000").unwrap();
+    fs::write(own.join("cgroup.procs"), "77\n").unwrap();
+    let origin = root.path().join("gangd/origin");
+    group(&origin, "cpu.weight");
+    let record = record(1, in_group(&shared).with_other(Some(own.clone())));
+    let found = release::job(&Roots::default(), &Store::at(NOWHERE), &record);
+    assert_eq!(found.threads, 2);
+    assert!(read(&own.join("cpu.weight")).starts_with("100"));
+    assert_eq!([&shared, &own].map(|at| read(&at.join("cgroup.freeze"))), ["0", "0"]);
+    release::dissolve(&record);
+    assert_eq!(read(&origin.join("cgroup.procs")), "77");
 }
 
 /// Group files as a daemon leaves them that dies: a gang out of its slot, and one in it.

@@ -273,7 +273,7 @@ impl Stage {
             if job.standing == Standing::Raised || (!fill && job.awake && by_clock) {
                 continue;
             }
-            self.backend.actions(id, &job.members, job.standing, to, InSlot::default(), &mut calls);
+            self.backend.actions(id, &job.members, job.standing, to, job.in_slot, &mut calls);
             if to == Standing::Released {
                 job.members.unpin(&mut calls);
             }
@@ -508,7 +508,8 @@ fn assert_deadline_lowers(stage: &Stage, before: &Model, timetables: &[Timetable
             let now = model.attributes[&thread.tid];
             assert!(!now.policy.is_realtime() && now.nice != -20, "{now:?}");
         }
-        if stage.backend == Backend::Weight {
+        let is_weighed = stage.backend == Backend::Rt && job.in_slot == InSlot::Weighed;
+        if stage.backend == Backend::Weight || is_weighed {
             assert_ne!(model.group(Group::Job(id)).weight, Some(Weight::Highest));
         }
     }
@@ -550,6 +551,8 @@ fn run(scene: &Scene, cpus_each: usize) -> (Model, Vec<(u64, Vec<Action>)>) {
             stage.check(at_ns);
             let mut actions = stage.kernel.take_actions();
             actions.sort_by_key(|action| format!("{action:?}"));
+            // Each switcher of a gang sets what weighs the gang as a whole.
+            actions.dedup_by(|a, b| a == b && matches!(a, Action::Control { .. }));
             history.push((at_ns, actions));
         }
         stage.carry_over(composition);

@@ -74,7 +74,9 @@ impl Subject {
                 user_pinned: thread.user_pinned,
                 normal: thread.original.policy,
             });
-        let weight = controls.idle.iter().zip(&controls.weight).map(|(idle, weight)| {
+        let weigh = home.members.controls.weigh();
+        let weight = controls.idle.iter().zip(&controls.weight).filter(move |_| weigh);
+        let weight = weight.map(|(idle, weight)| {
             let freezes = controls.freeze.is_some();
             Subject::Weight { idle: idle.path.clone(), weight: weight.path.clone(), freezes }
         });
@@ -132,6 +134,8 @@ fn of_thread(
     let raised = is_raised(now) || *now == Attributes::other(-20);
     let fills = matches!(now.policy, SchedPolicy::Idle | SchedPolicy::Batch);
     let stands = match wanted.standing {
+        // A group of its own weighs its threads.
+        _ if wanted.in_slot == InSlot::Weighed => now.policy == normal,
         Standing::Raised if wanted.in_slot == InSlot::Uncontended => now.policy == normal,
         Standing::Raised => raised,
         Standing::Filling | Standing::Paused => fills,
@@ -199,6 +203,12 @@ mod tests {
         {
             let wrong = of_thread(&alone, &now, SchedPolicy::Other, Some(&of_slot));
             assert_eq!(wrong.is_none(), is_right, "alone, {now:?}: {wrong:?}");
+        }
+        for standing in [Raised, Filling, Paused] {
+            let weighed = Wanted { standing, in_slot: InSlot::Weighed, ..wanted };
+            let of = |now| of_thread(&weighed, &now, SchedPolicy::Other, None);
+            assert_eq!(of(Attributes::other(0)), None, "{standing:?}");
+            assert!(of(fifo).is_some() && of(Attributes::batch(0)).is_some(), "{standing:?}");
         }
     }
 

@@ -277,7 +277,12 @@ impl Conductor {
         }
         let before_ns = clock::thread_cpu_ns();
         let gangs: Vec<JobId> = self.state.core.planned_gangs().iter().copied().collect();
-        let came: BTreeSet<JobId> = gangs.into_iter().filter(|&id| self.read_planned(id)).collect();
+        // What a gang starts that is weighed as a whole stands as the gang does.
+        let core = &self.state.core;
+        let switched: BTreeSet<JobId> =
+            gangs.iter().copied().filter(|&id| core.is_switched_by_thread(id)).collect();
+        let came = gangs.into_iter().filter(|&id| self.read_planned(id));
+        let came: BTreeSet<JobId> = came.filter(|id| switched.contains(id)).collect();
         self.looked_for_new_threads(before_ns);
         if came.is_empty() { NewThreads::None } else { NewThreads::Of(came) }
     }

@@ -7,7 +7,12 @@
 //! the files that its threads are read from, of its processes, of its slot page. Descriptors come
 //! before the decision that needs them. They go after the actions that name them were bound.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, mpsc::Sender},
+    time::Duration,
+};
 
 use gang_bpf::Meter;
 use gang_conductor::{Candidate, Conductor, Home, Job, Measure, Note, Now};
@@ -21,7 +26,7 @@ use gang_engine::{
 use gang_linux::{Roots, clock, process};
 use gang_schedule::{CpuSet, JobId, Policy};
 use gang_timetable::{
-    Action, Attributes, Backend, Control, Group, InSlot, Members, Seen, Standing,
+    Action, Attributes, Backend, Control, Group, Members, Seen, Standing,
     record::{JoinedProcess, Placement, Record, Single},
 };
 
@@ -111,6 +116,8 @@ pub struct State {
     pub measured: MeasuredGangs,
     pub roots: Roots,
     pub hours: Option<WorkingHours>,
+    /// The way to the thread that moves gangs between groups.
+    pub regroups: Option<Sender<JobId>>,
     /// Actions for what changed outside the clock; they go with the next timetable.
     pub orders: Vec<Bound>,
     /// The conductor is to end.
@@ -125,6 +132,7 @@ impl State {
             measured: MeasuredGangs::default(),
             roots,
             hours: None,
+            regroups: None,
             orders: Vec::new(),
             stopped: false,
         }
@@ -152,6 +160,10 @@ impl State {
                 }),
                 Measure::Forget(job) => self.measured.forget(job),
             }
+        }
+        for job in self.core.take_regroups() {
+            // Where that thread has ended, the daemon ends.
+            let _ = self.regroups.as_ref().map(|way| way.send(job));
         }
         log(self.core.take_notes());
     }
@@ -452,17 +464,30 @@ impl State {
         id: JobId,
         policy: Policy,
         placement: Placement,
-        (mut roster, members): (Roster, Members),
+        (roster, members): (Roster, Members),
     ) -> Result<Option<Record>, Error> {
-        let is_group = matches!(placement, Placement::Cgroup { .. });
+        let group = |at: &Placement| match at {
+            Placement::Cgroup { group, .. } => Some(group.clone()),
+            Placement::Tree { .. } | Placement::Threads { .. } => None,
+        };
+        let now = group(&placement);
+        // What owners have chosen meanwhile is judged by what gangd gave there.
+        self.read(id);
+        let before = self.core.job(id)?.home.as_ref().and_then(|home| group(&home.placement));
         let record = self.core.moved(id, policy, placement, members.controls)?;
+        let State { core, registry, roots, .. } = &mut *self;
+        let home = core.job_mut(id)?.home.as_mut();
         // A tree has its members in its processes, wherever they are.
-        if let Some(of) = self.registry.jobs.get_mut(&id).filter(|_| is_group) {
-            roster.pins = std::mem::take(&mut of.roster.pins);
-            of.roster = roster;
+        if let (Some(home), Some(of), true) = (home, registry.jobs.get_mut(&id), now.is_some()) {
+            of.roster.moved(roster, before != now, &mut home.members, &roots.proc);
         }
         self.read(id);
         Ok(record)
+    }
+
+    /// Has the own group of a gang weigh what others weigh, once more.
+    pub fn weigh_as_others(&self, id: JobId) -> Vec<Bound> {
+        bind(&self.registry, Conductor::as_others(id).into())
     }
 
     /// Gives back to the threads of a job what they had, once more.
@@ -470,10 +495,11 @@ impl State {
         // The numbers of threads that have ended may be others'.
         self.read(id);
         let mut actions = Vec::new();
-        if let Some(home) = self.core.job(id).ok().and_then(|job| job.home.as_ref()) {
+        if let Ok(job) = self.core.job(id) {
             let (from, to) = (Standing::Filling, Standing::Released);
-            let in_slot = InSlot::default();
-            self.backend().actions(id, &home.members, from, to, in_slot, &mut actions);
+            if let Some(home) = &job.home {
+                self.backend().actions(id, &home.members, from, to, job.in_slot, &mut actions);
+            }
         }
         bind(&self.registry, actions)
     }

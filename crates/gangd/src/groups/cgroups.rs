@@ -27,6 +27,7 @@ use super::{
     cpu::CpuGroups,
     location::{Leave, groups_named},
     memory::MemoryControl,
+    own::{lives_in, remove_beside},
 };
 
 /// Where the processes of a job are, for threads that do not own the state.
@@ -137,6 +138,9 @@ impl Cgroups {
         for group in cgroups.root.iter().flat_map(|root| groups_named(root, &cgroups.prefix())) {
             group.remove_unused();
         }
+        if let Some(root) = &cgroups.root {
+            remove_beside(root, name);
+        }
         let above = cgroups.root.as_deref().map(Group::at).zip(cgroups.parent());
         cgroups.cpu = CpuGroups::open(&means.cpu, backend, above);
         cgroups
@@ -208,7 +212,7 @@ impl Cgroups {
         let policies = [Policy::Gang, Policy::None];
         let own = policies.into_iter().filter_map(|policy| self.own_of(job, policy));
         let of_cpu = self.cpu.own_group_of(&self.name, job);
-        own.chain(of_cpu).filter(Group::remove_unused).count() > 0
+        own.chain(of_cpu).chain(self.group_beside(job)).filter(Group::remove_unused).count() > 0
     }
 
     /// Removes the groups that were made for one placement of a job, and that are not of the other
@@ -250,6 +254,7 @@ impl Cgroups {
             cpu_group_is_shared,
             adopted,
             memory: None,
+            other: None,
         })
     }
 
@@ -293,11 +298,12 @@ impl Cgroups {
             let name = group.strip_prefix(parent.path()).ok()?.to_str()?;
             name.strip_prefix("job-").map(str::to_owned)
         });
-        let below = || {
+        let named = || {
             let name = group.file_name()?.to_str()?;
-            name.strip_prefix(&self.prefix()).map(str::to_owned)
+            let number = name.strip_prefix(&self.prefix()).or_else(|| self.number_beside(name));
+            number.map(str::to_owned)
         };
-        with_others.or_else(below)?.parse().ok().map(JobId)
+        with_others.or_else(named)?.parse().ok().map(JobId)
     }
 
     /// The group of version 1 that a thread is in, where the group may have no real-time threads
@@ -391,23 +397,19 @@ impl Cgroups {
         placement: &Placement,
     ) -> Result<Placement> {
         let mut to = placement.clone();
-        let Placement::Cgroup {
-            group,
-            origin,
-            cpu_group,
-            cpu_origin,
-            cpu_group_is_shared,
-            adopted,
-            ..
-        } = &mut to
-        else {
+        let Placement::Cgroup { group, origin, cpu_origin, adopted, .. } = &to else {
             return Ok(to);
         };
-        *cpu_group = self.cpu_group_for(job, policy, cpu_origin.as_deref());
-        if self.cpu.depends_on_place() && !*adopted {
-            *group = self.group_for(job, policy, origin)?.path().into();
+        let own = self.cpu_group_for(job, policy, cpu_origin.as_deref());
+        let lives = match self.cpu.depends_on_place() && !*adopted {
+            true => self.group_for(job, policy, origin)?.path().into(),
+            false => group.clone(),
+        };
+        let is_shared = self.cpu.is_idle_as_a_whole(&lives, own.is_some());
+        lives_in(&mut to, lives);
+        if let Placement::Cgroup { cpu_group, cpu_group_is_shared, .. } = &mut to {
+            (*cpu_group, *cpu_group_is_shared) = (own, is_shared);
         }
-        *cpu_group_is_shared = self.cpu.is_idle_as_a_whole(group, cpu_group.is_some());
         Ok(to)
     }
 
@@ -478,7 +480,8 @@ impl Cgroups {
         let everywhere = affinity.iter().copied().collect();
         let roster = match placement {
             Placement::Cgroup { group, cpu_group, .. } => {
-                let own_cpu = self.cpu.own_of(group, cpu_group.as_deref());
+                let cpu = cpu_group.as_deref();
+                let own_cpu = self.cpu.own_of(group, cpu, self.has_own(placement));
                 let open = |path: PathBuf| if_there(ControlFile::open(path));
                 let own = |(group, file): (&Path, &str)| open(group.join(file));
                 let controls = ControlFiles {
@@ -486,7 +489,8 @@ impl Cgroups {
                     idle: own_cpu.map_or(Ok(None), |(group, _)| own((group, "cpu.idle")))?,
                     weight: own_cpu.map_or(Ok(None), own)?,
                 };
-                let in_idle_group = self.cpu.is_idle_as_a_whole(group, cpu_group.is_some());
+                let is_shared = self.cpu.is_idle_as_a_whole(group, cpu.is_some());
+                let in_idle_group = is_shared && own_cpu.is_none();
                 Roster::of_group(&Group::at(group), controls, in_idle_group)?
             }
             Placement::Tree { processes } => {
@@ -543,14 +547,9 @@ impl Cgroups {
         if let Some(root) = &hierarchies.v2 {
             let _ = guardian_group(root, name).remove();
         }
+        used |= hierarchies.v2.as_ref().is_some_and(|root| remove_beside(root, name));
         let Some(root) = hierarchies.v1.get("cpu") else { return used };
-        let of_jobs = format!("{name}-job-");
-        for group in Group::at(root).children().unwrap_or_default() {
-            let name = group.path().file_name().and_then(|name| name.to_str());
-            if name.is_some_and(|name| name.starts_with(&of_jobs)) {
-                used |= group.remove_unused();
-            }
-        }
+        used |= remove_beside(root, name);
         shared_group::remove(root);
         used
     }

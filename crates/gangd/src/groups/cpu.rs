@@ -4,6 +4,12 @@
 //! besides their own groups; in version 2 it is the group above those of all jobs. With backend
 //! weight each job has a group that weighs it: in version 1 again one besides, in version 2 the
 //! group that the job lives in.
+//!
+//! With backend rt, too, a gang may have a group that weighs it alone
+//! ([`gang_conductor::short_lived`]). The group lies beside that of all gangs: in version 1 below
+//! the root of the controller, in version 2 below that of the hierarchy, and the job lives in it. A
+//! kernel that groups real-time threads gives it none of their time, which such a gang does not
+//! need.
 
 use std::path::{Path, PathBuf};
 
@@ -138,32 +144,51 @@ impl CpuGroups {
     /// Makes a job's group of version 1, where it is not there.
     pub(super) fn make(&self, group: &Path) -> Result<()> {
         match (self.v1_root(), &self.shared) {
-            (Some(root), Some(_)) => shared_group::prepare(root).map(drop),
+            (Some(root), Some(shared)) if shared.path() == group => {
+                shared_group::prepare(root).map(drop)
+            }
             _ => Group::at(group).create(),
         }
     }
 
-    /// Puts a process into a job's group of version 1, made again where another daemon removed it.
+    /// Puts a process into a job's group of version 1. That of all gangs is made again where
+    /// another daemon removed it.
     pub(super) fn move_in(&self, group: &Path, process: &ProcessHandle) -> Result<()> {
         let moved = Group::at(group).add(process.pid);
         match (&moved, self.v1_root(), &self.shared) {
             // The other daemon found the group empty meanwhile.
-            (Err(_), Some(root), Some(_)) => shared_group::prepare(root)?.add(process.pid),
+            (Err(_), Some(root), Some(shared)) if shared.path() == group => {
+                shared_group::prepare(root)?.add(process.pid)
+            }
             _ => moved,
         }
     }
 
     /// The group that weighs one job alone, and the file of its weight. `group` is where the job
-    /// lives, `cpu_group` its group of version 1.
+    /// lives, `cpu_group` its group of version 1, and `is_beside` whether it has one beside that of
+    /// all gangs.
     pub(super) fn own_of<'a>(
         &self,
         group: &'a Path,
         cpu_group: Option<&'a Path>,
+        is_beside: bool,
     ) -> Option<(&'a Path, &'static str)> {
-        match (self.backend, &self.control) {
-            (Backend::Weight, CpuControl::V1(_)) => Some((cpu_group?, "cpu.shares")),
-            (Backend::Weight, CpuControl::V2) => Some((group, "cpu.weight")),
+        let has_own = self.backend == Backend::Weight || is_beside;
+        match &self.control {
+            CpuControl::V1(_) if has_own => Some((cpu_group?, "cpu.shares")),
+            CpuControl::V2 if has_own => Some((group, "cpu.weight")),
             _ => None,
+        }
+    }
+
+    /// The place of groups that weigh one gang alone, beside that of all gangs. `root` is that of
+    /// the unified hierarchy.
+    pub(super) fn beside<'a>(&'a self, root: Option<&'a Path>) -> Option<&'a Path> {
+        self.shared.as_ref()?;
+        match &self.control {
+            CpuControl::V1(root) => Some(root),
+            CpuControl::V2 => root,
+            CpuControl::None => None,
         }
     }
 

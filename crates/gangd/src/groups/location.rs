@@ -187,7 +187,8 @@ impl Cgroups {
     /// machine out of its slots for that reason.
     pub fn kept_by(&self, placement: &Placement) -> Option<String> {
         let Placement::Cgroup { group, origin, cpu_group, .. } = placement else { return None };
-        if !self.cpu.can_give_way() || self.cpu.gives_way(group, cpu_group.is_some()) {
+        let gives_way = self.has_own(placement) || self.cpu.gives_way(group, cpu_group.is_some());
+        if !self.cpu.can_give_way() || gives_way {
             return None;
         }
         let limit = || self.limit_on(origin).map(|limit| limit.to_string());
@@ -214,9 +215,11 @@ impl Cgroups {
     }
 }
 
-/// The name of a job's group, of any daemon: `job-7`, or `gangd-12ab.job-7`.
+/// The name of a job's group, of any daemon: `job-7`, `gangd-12ab.job-7` or `gangd-12ab-job-7`.
 fn is_of_job(name: &str) -> bool {
-    let number = name.rsplit_once("job-").filter(|(of, _)| of.is_empty() || of.ends_with('.'));
+    let is_beside = |of: &str| of.starts_with("gangd") && of.ends_with('-');
+    let is_ours = |of: &str| of.is_empty() || of.ends_with('.') || is_beside(of);
+    let number = name.rsplit_once("job-").filter(|(of, _)| is_ours(of));
     number.is_some_and(|(_, number)| number.parse::<u64>().is_ok())
 }
 
@@ -231,7 +234,7 @@ mod tests {
 
     #[test]
     fn groups_of_jobs_are_known_by_name() {
-        for name in ["job-7", "gangd.job-7", "gangd-12ab.job-70"] {
+        for name in ["job-7", "gangd.job-7", "gangd-12ab.job-70", "gangd-job-7"] {
             assert!(is_of_job(name), "{name}");
         }
         for name in ["job-", "job-x", "nightjob-7", "gangd", "session-1.scope", "job-7.service"] {

@@ -188,6 +188,7 @@ mod tests {
             cpu_group_is_shared: false,
             adopted: false,
             memory: None,
+            other: None,
         };
         let confinement = |bytes| cgroups.confinement(JobId(1), &placement, 1, bytes).unwrap();
         assert_eq!(confinement(0), None);

@@ -7,4 +7,5 @@ pub mod cgroups;
 mod cpu;
 pub mod location;
 mod memory;
+mod own;
 pub mod watch;

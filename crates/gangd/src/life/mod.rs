@@ -20,6 +20,7 @@ pub mod locks;
 pub mod members;
 pub mod memory_limit;
 pub mod orders;
+pub mod own_group;
 pub mod peer;
 pub mod policy_change;
 pub mod prover;

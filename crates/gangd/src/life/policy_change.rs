@@ -14,7 +14,12 @@ use gang_engine::bound::ProcessHandle;
 use gang_schedule::{JobId, Policy};
 use gang_timetable::{Standing, record::Placement};
 
-use crate::{daemon::Daemon, error::Error, groups::watch::Watch, life::detach::perform};
+use crate::{
+    daemon::Daemon,
+    error::Error,
+    groups::{cgroups::Cgroups, watch::Watch},
+    life::detach::perform,
+};
 
 /// The longest that threads are waited for that get back what they had: slices may be long.
 const RELEASED_WITHIN: Duration = Duration::from_secs(5);
@@ -45,31 +50,43 @@ impl Daemon {
             });
         };
         let to = self.cgroups.placement_by(job, policy, &from)?;
-        match policy {
+        let known = match policy {
             Policy::None => {
                 // Not on file yet: the record says where gangs are.
                 self.conductor
                     .ask(move |state| state.core.change(job, |spec, _| spec.policy = policy))??;
                 self.wait_until_released(job);
+                from.clone().with_other(Cgroups::made_for_move(&from, &to))
             }
-            Policy::Gang => {
-                let known = to.clone();
-                self.change_on_file(move |state| Ok(state.core.expect_at(job, known)?))?;
-            }
-        }
-        let moved = self.move_all(job, policy, &from, &to);
+            Policy::Gang => to.clone().with_other(Cgroups::made_for_move(&to, &from)),
+        };
+        self.change_on_file(move |state| Ok(state.core.expect_at(job, known)?))?;
+        self.relocate(job, (policy_before, policy), &from, &to)
+    }
+
+    /// Has a job live elsewhere, by another policy perhaps: its processes move, and then it is
+    /// there. Some memory that it used is still counted where it came from. A job that cannot move
+    /// whole stays where it was.
+    pub(super) fn relocate(
+        &self,
+        job: JobId,
+        (policy_before, policy): (Policy, Policy),
+        from: &Placement,
+        to: &Placement,
+    ) -> Result<(), Error> {
+        let moved = self.move_all(job, policy, from, to);
         if moved.is_ok() {
-            self.cgroups.unmake(&from, &to);
+            self.cgroups.unmake(from, to);
         } else {
-            self.stay(job, policy_before, &from, &to);
-            self.cgroups.unmake(&to, &from);
+            self.stay(job, policy_before, from, to);
+            self.cgroups.unmake(to, from);
         }
         // The job may have ended while it was not watched, and its groups with it.
         if self.watch.is_over(job) {
             self.end(job);
             return Err(Error::NoSuchJob(job));
         }
-        self.deputize(job, if moved.is_ok() { &to } else { &from });
+        self.deputize(job, if moved.is_ok() { to } else { from });
         moved
     }
 
@@ -82,6 +99,7 @@ impl Daemon {
         to: &Placement,
     ) -> Result<(), Error> {
         self.cgroups.make(to)?;
+        self.limit_memory_at(job, to)?;
         // Opened before anything moves: a job that nobody watches would never end.
         let there = Watch::events_of(to)?;
         // The job is not watched meanwhile: the group that its processes leave becomes empty, and
@@ -94,14 +112,25 @@ impl Daemon {
 
     /// A job that did not move, or only in part, goes on where it was.
     fn stay(&self, job: JobId, policy: Policy, from: &Placement, to: &Placement) {
-        let at = from.clone();
+        let on_its_way = from.clone().with_other(Cgroups::made_for_move(from, to));
         let stays = self.change_on_file(move |state| {
-            state.core.expect_at(job, at)?;
+            state.core.expect_at(job, on_its_way)?;
             Ok(state.core.change(job, |spec, _| spec.policy = policy)?)
         });
-        if let Err(error) = stays.and(self.move_over(to, from)) {
-            tracing::warn!(%job, ?error, "a change that failed is not undone whole");
+        let is_back =
+            stays.and(self.move_over(to, from)).and_then(|()| self.finish_move(job, policy, from));
+        if let Err(error) = is_back {
+            tracing::warn!(%job, ?error, "a move that failed is not undone whole");
         }
+    }
+
+    /// Has the kernel keep a job to its memory in the group of version 2 in which it is to live.
+    fn limit_memory_at(&self, job: JobId, to: &Placement) -> Result<(), Error> {
+        let Some(at) = to.confinement().filter(|at| at.origin.is_none()) else { return Ok(()) };
+        let mem_bytes = self
+            .conductor
+            .ask(move |state| state.job(job).map(|job| job.resources.mem_bytes))??;
+        Ok(self.cgroups.limit(at, mem_bytes)?)
     }
 
     /// Waits until no switcher follows a timetable that has a job which takes no turns; then gives
@@ -128,28 +157,27 @@ impl Daemon {
         }
     }
 
-    fn release_again(&self, job: JobId) {
+    pub(super) fn release_again(&self, job: JobId) {
         let actions = self.conductor.ask(move |state| state.release_again(job));
         // Without a conductor everything is released.
         perform(&actions.unwrap_or_default());
     }
 
-    /// Moves all processes of a job.
+    /// Moves all processes of a job. While they move, they start others.
     fn move_over(&self, from: &Placement, to: &Placement) -> Result<(), Error> {
-        let mut moved = Vec::new();
         for _ in 0..ROUNDS_MAX {
-            let all = self.cgroups.processes_of(from)?;
-            let new: Vec<u32> = all.into_iter().filter(|pid| !moved.contains(pid)).collect();
-            if new.is_empty() {
+            let outside = self.cgroups.processes_outside(from, to)?;
+            if outside.is_empty() {
                 break;
             }
-            for &pid in &new {
+            for pid in outside {
                 // One that has ended needs no move.
-                if let Ok(process) = ProcessHandle::open(pid) {
-                    self.cgroups.move_over(from, to, &process)?;
+                let Ok(process) = ProcessHandle::open(pid) else { continue };
+                match self.cgroups.move_over(from, to, &process) {
+                    Err(error) if process.is_alive() => return Err(error.into()),
+                    Ok(()) | Err(_) => {}
                 }
             }
-            moved.extend(new);
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gang_engine::{bound::ProcessHandle, page::SlotPage, release};
-use gang_linux::cgroup::Group;
+use gang_linux::{cgroup::Group, error::unless_gone};
 use gang_schedule::JobId;
 use gang_timetable::record::{Placement, Record};
 
@@ -42,9 +42,12 @@ impl Daemon {
     fn restore_job(&self, on_file: &Record) -> Result<(), Error> {
         let (job, mut record) = (JobId(on_file.id), on_file.clone());
         self.can_go_on(&record.placement)?;
-        if let Placement::Cgroup { group, .. } = &record.placement {
+        if let Placement::Cgroup { group, other, .. } = &record.placement {
             let group = Group::at(group);
-            if !group.is_populated()? {
+            // An earlier daemon may have been moving its processes from one to the other.
+            let other = other.as_ref().map(Group::at).filter(|at| at.has("cgroup.threads"));
+            let in_other = other.map_or(Ok(Vec::new()), |other| unless_gone(other.processes()))?;
+            if !group.is_populated()? && in_other.is_empty() {
                 return Err(Error::NoSuchJob(job));
             }
             // The guardian may have been asked to dissolve the group that limits their memory.
@@ -52,12 +55,13 @@ impl Daemon {
             if confinement.is_some_and(|at| self.cgroups.limit(at, 0).is_err()) {
                 record.placement.set_confinement(None);
             }
-            for process in
-                group.processes()?.into_iter().filter_map(|pid| ProcessHandle::open(pid).ok())
-            {
+            let processes = group.processes()?.into_iter().chain(in_other);
+            for process in processes.filter_map(|pid| ProcessHandle::open(pid).ok()) {
                 self.cgroups.move_in(&record.placement, &process)?;
             }
         }
+        self.cgroups.remove_other(&record.placement);
+        record.placement = record.placement.with_other(None);
         let normal = record.normal.into();
         let (roster, members) = self.members(job, &record.placement, normal, &record.affinity)?;
         let kept = record.clone();

@@ -11,7 +11,7 @@
 use gang_conductor::{Eligibility, Job};
 use gang_engine::thread;
 use gang_linux::{cgroup::Group, error::unless_gone};
-use gang_timetable::{Attributes, before_gangd, lowered, record::Placement};
+use gang_timetable::{Attributes, InSlot, before_gangd, lowered, record::Placement};
 
 /// A job that is over the limit, with what lowering it needs.
 pub struct OverLimit {
@@ -21,11 +21,14 @@ pub struct OverLimit {
 }
 
 impl OverLimit {
-    /// Absent for a job that has slots, and for one without a cgroup: its processes are not raised.
+    /// Absent for a job that has slots, and for one without a cgroup: its processes are not raised;
+    /// and for one that is weighed as a whole.
     pub fn of(job: &Job, machine: u32) -> Option<OverLimit> {
         let home = job.home.as_ref()?;
         let Placement::Cgroup { group, .. } = &home.placement else { return None };
-        (job.eligibility(machine) == Eligibility::TooManyThreads).then(|| OverLimit {
+        let is_weighed = job.in_slot == InSlot::Weighed;
+        let is_over = job.eligibility(machine) == Eligibility::TooManyThreads && !is_weighed;
+        is_over.then(|| OverLimit {
             group: Group::at(group),
             normal: home.normal,
             in_idle_group: home.members.controls.in_idle_group,

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, io, sync::Arc};
 
-use gang_conductor::{Eligibility, Home, Job, Now, admission::Supply};
+use gang_conductor::{Eligibility, Home, Job, Now, ShortLivedGang, admission::Supply};
 use gang_engine::timing;
 use gang_linux::Roots;
 use gang_protocol::v1;
@@ -117,6 +117,10 @@ fn describe(state: &State, job: &Job, share: f64, now: Now) -> v1::Job {
         processes: 0,
         single_threads: job.home.as_ref().map(Home::is_of_threads),
         uncontended: job.in_slot == InSlot::Uncontended,
+        short_lived: state.core.short_lived_gang(job).map(|how| match how {
+            ShortLivedGang::Weighed => v1::ShortLived::weighed,
+            ShortLivedGang::Unweighed => v1::ShortLived::unweighed,
+        }),
         threads: job.home.as_ref().map_or(0, |home| home.members.threads().len()) as i64,
         cpu_list: job.cpus.iter().map(i64::from).collect(),
         share_wanted: share,

@@ -1,6 +1,8 @@
 //! One set of tests for all backends, over every way from one standing to another.
 
-use gang_timetable::{Action, Backend, Control, InSlot, Members, Signal, Standing, model::Model};
+use gang_timetable::{
+    Action, Backend, Control, Group, InSlot, Members, Signal, Standing, model::Model,
+};
 
 use crate::jobs::{JOB, of_group, of_tree};
 
@@ -143,7 +145,7 @@ fn nice_is_kept_wherever_it_counts_for_nothing() {
 }
 
 #[test]
-fn wide_or_uncontended_gangs_are_never_realtime() {
+fn only_exclusive_gangs_are_realtime() {
     every_way(|way| {
         let realtime = way.actions.iter().any(|action| match action {
             Action::Attributes { attributes, .. } => attributes.policy.is_realtime(),
@@ -151,6 +153,31 @@ fn wide_or_uncontended_gangs_are_never_realtime() {
         });
         let raised = way.backend == Backend::Rt && way.to == Standing::Raised;
         assert_eq!(realtime, raised && way.in_slot == InSlot::Exclusive);
+    });
+}
+
+#[test]
+fn gang_weighed_as_a_whole_keeps_its_attributes() {
+    every_way(|way| {
+        if way.in_slot != InSlot::Weighed {
+            return;
+        }
+        for thread in way.job.threads() {
+            assert_eq!(way.model.attributes[&thread.tid], thread.original);
+        }
+    });
+}
+
+#[test]
+fn group_is_weighed_by_one_backend_or_for_one_slot_mode() {
+    every_way(|way| {
+        let controls = way.job.controls;
+        let is_weighed = way.backend == Backend::Weight
+            || (way.backend == Backend::Rt && way.in_slot == InSlot::Weighed);
+        let group = way.model.group(Group::Job(JOB));
+        assert_eq!(group.idle.is_some(), is_weighed && controls.weigh());
+        let is_idle = is_weighed && controls.weigh() && way.to == Standing::Filling;
+        assert_eq!(group.idle == Some(true), is_idle, "{group:?}");
     });
 }
 

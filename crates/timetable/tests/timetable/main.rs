@@ -3,3 +3,4 @@
 mod attributes;
 mod backends;
 mod jobs;
+mod weighed;

@@ -2,7 +2,9 @@
 
 use gang_protocol::limits::THREADS_MAX;
 use gang_protocol::name::escaped;
-use gang_protocol::v1::{Class, Culprit, Decision, Guarantee, Job, JobState, Policy, Status};
+use gang_protocol::v1::{
+    Class, Culprit, Decision, Guarantee, Job, JobState, Policy, ShortLived, Status,
+};
 
 use super::{Evidence, Figures, Finding, Grade, Kind};
 use crate::figures::COSCHEDULED_LEAST;
@@ -154,7 +156,8 @@ pub fn width(Evidence { job, status, .. }: Evidence<'_>, figures: &Figures) -> O
             ),
         );
     }
-    if !is_wide {
+    // Threads that come and go are not there to wait for each other.
+    if !is_wide || job.short_lived.is_some() {
         return None;
     }
     let advice = if threads <= status.cpus {
@@ -172,6 +175,30 @@ pub fn width(Evidence { job, status, .. }: Evidence<'_>, figures: &Figures) -> O
         ),
         advice,
     )
+}
+
+/// Its threads live too short to be switched one by one.
+pub fn short_lived(Evidence { job, .. }: Evidence<'_>, _: &Figures) -> Option<Finding> {
+    let text = "Its threads or processes live too short to be switched one by one";
+    match job.short_lived.as_ref()? {
+        ShortLived::weighed => finding(
+            Kind::ShortLived,
+            Grade::Note,
+            format!(
+                "{text}, so that it is weighed as a whole: in its slots it has the highest weight of \
+                 all, and out of them it gives way."
+            ),
+        ),
+        ShortLived::unweighed => advised(
+            Kind::ShortLived,
+            Grade::Bad,
+            format!(
+                "{text}, and it cannot have a group of the cpu controller that weighs it as a whole: \
+                 what it starts gives way to others, also in its slots."
+            ),
+            format!("let Linux alone schedule it (gang set {} --policy none)", job.id),
+        ),
+    }
 }
 
 /// The share of the job, and the owners of the rest.
@@ -350,8 +377,9 @@ pub fn coscheduled(Evidence { job, .. }: Evidence<'_>, figures: &Figures) -> Opt
         return finding(Kind::Coscheduled, Grade::Good, text);
     }
     let grade = if share < COSCHEDULED_LEAST { Grade::Bad } else { Grade::Note };
-    // If it has more threads than CPUs, that is the reason, and another finding says so.
-    if job.threads > job.cpus && share < 0.5 {
+    // If it has more threads than CPUs, or short-lived ones, that is the reason, and another
+    // finding says so.
+    if (job.threads > job.cpus && share < 0.5) || job.short_lived.is_some() {
         return None;
     }
     finding(Kind::NotCoscheduled, grade, text)

@@ -1,5 +1,6 @@
 //! The judgement, case by case.
 
+use gang_protocol::v1::ShortLived as ShortLivedGang;
 use gang_protocol::v1::{Class, Culprit, Guarantee, Measured, Memory, OnCpu, Policy};
 
 use super::*;
@@ -115,6 +116,21 @@ fn each_reason_is_found() {
             |job| (job.threads, measured(job).coscheduled) = (4, Some(0.1)),
             |_| (),
             &[(TooWide, Bad), (Share, Note)],
+        ),
+        (
+            "a build",
+            |job| {
+                job.short_lived = Some(ShortLivedGang::weighed);
+                (job.threads, measured(job).coscheduled) = (4, Some(0.1));
+            },
+            |_| (),
+            &[(ShortLived, Note), (Share, Note)],
+        ),
+        (
+            "a build without a group of its own",
+            |job| job.short_lived = Some(ShortLivedGang::unweighed),
+            |_| (),
+            &[(ShortLived, Bad), (Share, Note), (Coscheduled, Good)],
         ),
         (
             "more threads that sleep",

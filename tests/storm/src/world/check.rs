@@ -2,7 +2,7 @@
 
 use gang_conductor::Eligibility;
 use gang_schedule::{CpuSet, Plan, Schedule, clock as slices};
-use gang_timetable::Standing;
+use gang_timetable::{Backend, Group, Standing, Weight};
 
 use super::{World, time::STEP_SHOWS_NS};
 
@@ -122,6 +122,15 @@ impl World {
             }
             let members = machine.living(*id, &home.members);
             let stands = machine.model.check(self.backend, (*id, &members), standing, job.in_slot);
+            let group = machine.model.group(Group::Job(*id));
+            let is_plain = group.idle != Some(true) && group.weight != Some(Weight::Highest);
+            // That of no job but those that are weighed.
+            let weighs_plainly =
+                self.backend != Backend::Rt || members.controls.weigh() || is_plain;
+            let stands = stands.and_then(|()| match weighs_plainly {
+                true => Ok(()),
+                false => Err(format!("its group weighs what it should not: {group:?}")),
+            });
             let cpus = match standing {
                 Standing::Raised => Some(slot_of(*id).map(|slot| &slot.cpus)),
                 Standing::Released => Some(None),

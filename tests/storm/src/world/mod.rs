@@ -88,10 +88,28 @@ impl Lane {
 
 /// The rest of a client's request.
 enum Pending {
-    Arriving { job: JobId, pid: u32 },
-    Leaving { job: JobId, pid: u32, leaver: Leaver },
-    ThreadLeaving { job: JobId, leaver: Leaver },
-    Moving { job: JobId, policy: Policy },
+    Arriving {
+        job: JobId,
+        pid: u32,
+    },
+    Leaving {
+        job: JobId,
+        pid: u32,
+        leaver: Leaver,
+    },
+    ThreadLeaving {
+        job: JobId,
+        leaver: Leaver,
+    },
+    Moving {
+        job: JobId,
+        policy: Policy,
+    },
+    /// Between groups of the cpu controller, once a timetable of that generation is in force.
+    Regrouping {
+        job: JobId,
+        from: Option<u64>,
+    },
 }
 
 struct Daemon {
@@ -309,6 +327,7 @@ impl World {
                 }
             }
             Kind::Use | Kind::Idle | Kind::Widen => self.see(kind, a),
+            Kind::Bustle => self.bustle(a, b),
             Kind::Kill => match b % 3 {
                 0 => self.daemon = None,
                 _ => self.dies_after = Some(u32::from(a % 40)),

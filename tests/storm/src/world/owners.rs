@@ -131,8 +131,17 @@ impl World {
         } else {
             // Nobody can tell a policy that gangd gives from the same one, chosen; nor SCHED_IDLE
             // of one that comes.
-            let is_idle = self.in_idle_group && machine.has_group(tid);
+            let is_idle =
+                self.in_idle_group && machine.has_group(tid) && !machine.has_own_group(tid);
             let low = if is_idle { SchedPolicy::Idle } else { SchedPolicy::Batch };
+            // As long as switchers follow a timetable from before its job moved, neither can be
+            // told.
+            let is_told = self.daemon.as_ref().is_none_or(|daemon| {
+                !daemon.core.schedule.is_changed() && !daemon.followed().is_behind
+            });
+            if machine.has_own_group(tid) && !is_told {
+                return;
+            }
             let policy = [SchedPolicy::Other, low, SchedPolicy::RoundRobin][usize::from(b % 3)];
             // A real-time one keeps the nice value of a wide gang in its slot.
             if policy.is_realtime() && before.nice == -20 {
@@ -208,6 +217,46 @@ impl World {
             cpus = machine.all.clone();
         }
         machine.bind(tid, cpus);
+    }
+
+    /// The survey sees processes of a job that end as soon as they have begun, or none for long.
+    pub(super) fn bustle(&mut self, a: u16, b: u16) {
+        let Some(daemon) = &mut self.daemon else { return };
+        let has_group = |id: &&JobId| {
+            let home = daemon.core.jobs[*id].home.as_ref();
+            home.is_some_and(|it| matches!(it.placement, Placement::Cgroup { .. }))
+        };
+        let Some(job) = nth(daemon.core.jobs.keys().filter(has_group), a) else { return };
+        let looks = if b % 3 == 0 { 50 } else { 3 };
+        let mut came = false;
+        for _ in 0..looks {
+            let mut machine = self.machine.borrow_mut();
+            let members = daemon.core.jobs[&job].home.as_ref().map(|home| &home.members);
+            let tids: Vec<u32> =
+                members.into_iter().flat_map(|it| it.threads()).map(|it| it.tid).collect();
+            let runs = |tid: &&u32| {
+                machine.threads.contains_key(tid)
+                    && !machine.stands_still(**tid)
+                    && machine.processes[&machine.threads[tid].pid].group == Some(job)
+            };
+            let parent = nth(tids.iter().filter(runs), b).filter(|_| b % 3 > 0);
+            if let Some(parent) = parent {
+                let before: BTreeSet<u32> = machine.processes.keys().copied().collect();
+                (0..tids.len().max(2)).for_each(|_| machine.fork(parent));
+                came |= daemon.read(&mut machine, job);
+                let now_ns = self.now.monotonic_ns;
+                let new = machine.processes.keys().filter(|pid| !before.contains(pid));
+                let new: Vec<u32> = new.copied().collect();
+                new.into_iter().for_each(|pid| machine.exit(pid, now_ns));
+                daemon.read(&mut machine, job);
+            }
+            let of_jobs = vec![(job, Runnable::exactly(1))];
+            daemon.core.count(&Counted { all: 2, of_daemon: 1, of_jobs });
+        }
+        if came {
+            let _ = self.conduct(NewThreads::Of([job].into()));
+        }
+        self.ring();
     }
 
     /// The survey sees a job.

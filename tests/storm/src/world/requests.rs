@@ -16,6 +16,22 @@ use gang_timetable::{
 use super::{Died, Pending, USERS, World, has_single, nth};
 use crate::{machine::Roster, script::Kind};
 
+/// The group of the cpu controller that a gang has for itself.
+pub(super) const OWN: &str = "own";
+
+/// The same place in the group of all gangs.
+pub(super) fn shared(placement: Placement) -> Placement {
+    in_cpu_group(placement, None)
+}
+
+/// The same place in a group of the cpu controller.
+pub(super) fn in_cpu_group(mut placement: Placement, group: Option<&str>) -> Placement {
+    if let Placement::Cgroup { cpu_group, cpu_group_is_shared, .. } = &mut placement {
+        (*cpu_group, *cpu_group_is_shared) = (group.map(Into::into), group.is_none());
+    }
+    placement
+}
+
 impl World {
     /// A request of a client, or its next step.
     pub(super) fn request(&mut self, kind: Kind, a: u16, b: u16) -> Result<(), Died> {
@@ -109,9 +125,10 @@ impl World {
                 origin: "origin".into(),
                 cpu_group: None,
                 cpu_origin: None,
-                cpu_group_is_shared: false,
+                cpu_group_is_shared: true,
                 adopted: false,
                 memory: None,
+                other: None,
             },
         }
     }
@@ -134,7 +151,9 @@ impl World {
                     Pending::Arriving { pid: other, .. } | Pending::Leaving { pid: other, .. } => {
                         *other == pid
                     }
-                    Pending::ThreadLeaving { .. } | Pending::Moving { .. } => false,
+                    Pending::ThreadLeaving { .. }
+                    | Pending::Moving { .. }
+                    | Pending::Regrouping { .. } => false,
                 })
         };
         // A job without a cgroup has the children of its processes as well.
@@ -368,14 +387,17 @@ impl World {
         let Some(daemon) = &mut self.daemon else { return Ok(()) };
         let policy = if b % 2 == 0 { Policy::None } else { Policy::Gang };
         let of = &daemon.core.jobs[&job];
-        let is_moving = |it: &Pending| matches!(it, Pending::Moving { .. });
+        let is_moving = |it: &Pending| match it {
+            Pending::Moving { .. } | Pending::Regrouping { from: Some(_), .. } => true,
+            _ => false,
+        };
         if of.spec.policy == policy || daemon.pending.iter().any(is_moving) {
             return Ok(());
         }
         let Some(home) = &of.home else {
             return self.file(job, |core| core.change(job, |spec, _| spec.policy = policy));
         };
-        let to = home.placement.clone();
+        let to = shared(home.placement.clone());
         match policy {
             Policy::None => {
                 let _ = daemon.core.change(job, |spec, _| spec.policy = policy);

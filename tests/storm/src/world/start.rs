@@ -76,6 +76,7 @@ impl World {
                 Placement::Threads { threads } => roster.singles.clone_from(threads),
             }
             record.coming = None;
+            record.placement = record.placement.with_other(None);
             let members = self.members(record.normal.into(), &record.affinity, &record.placement);
             let home = Home::new(
                 record.placement.clone(),
@@ -108,11 +109,13 @@ impl World {
 
     pub(super) fn members(&self, normal: Attributes, affinity: &[u32], at: &Placement) -> Members {
         let is_group = matches!(at, Placement::Cgroup { .. });
+        let has_own = matches!(at, Placement::Cgroup { cpu_group: Some(_), .. });
+        let is_weighed = is_group && (self.backend == Backend::Weight || has_own);
         let controls = Controls {
             freezer: is_group,
-            idle: is_group && self.backend == Backend::Weight,
-            weight: is_group && self.backend == Backend::Weight,
-            in_idle_group: is_group && self.in_idle_group,
+            idle: is_weighed,
+            weight: is_weighed,
+            in_idle_group: is_group && self.in_idle_group && !has_own,
             ..Controls::default()
         };
         let mut members = Members::new(controls, normal, affinity.iter().copied().collect());

@@ -6,7 +6,7 @@ use gang_conductor::{Due, Effects, NewThreads};
 use gang_schedule::JobId;
 use gang_timetable::Action;
 
-use super::{Died, Lane, MS, World};
+use super::{Died, Lane, MS, Pending, World};
 
 /// For how long a step of the clock may show: plans reach that far, and switchers sleep as long.
 pub(super) const STEP_SHOWS_NS: u64 = 600 * MS;
@@ -33,7 +33,8 @@ impl World {
         if let Some(daemon) = &mut self.daemon {
             let lanes = daemon.lanes.len();
             let lane = &mut daemon.lanes[usize::from(a) % lanes];
-            lane.stalled_until_ns = until_ns;
+            // One that a thread gives way for is on its way to its second call.
+            lane.stalled_until_ns = lane.stalled_until_ns.max(until_ns);
         }
     }
 
@@ -70,6 +71,8 @@ impl World {
         if let Some(daemon) = &mut self.daemon {
             daemon.orders.extend(daemon.core.take_orders());
             daemon.core.take_measures();
+            let regroups = daemon.core.take_regroups().into_iter();
+            daemon.pending.extend(regroups.map(|job| Pending::Regrouping { job, from: None }));
         }
     }
 

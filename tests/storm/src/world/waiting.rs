@@ -1,13 +1,16 @@
 //! The rest of requests that wait for the switchers, and the end of jobs.
 
 use gang_conductor::{
-    Eligibility, Job,
+    Conductor, Eligibility, Job, Regroup,
     life::{Leaver, Moment},
 };
 use gang_schedule::{JobId, Policy};
-use gang_timetable::{Action, Backend, InSlot, Known, Standing, before_gangd};
+use gang_timetable::{Action, Backend, Known, Standing, before_gangd};
 
-use super::{Died, Pending, World, nth};
+use super::{
+    Died, Pending, World, nth,
+    requests::{OWN, in_cpu_group, shared},
+};
 
 impl World {
     pub(super) fn detach_thread(&mut self, job: JobId, b: u16) {
@@ -37,7 +40,9 @@ impl World {
             Pending::Arriving { pid: other, .. } | Pending::Leaving { pid: other, .. } => {
                 *other == pid
             }
-            Pending::ThreadLeaving { .. } | Pending::Moving { .. } => false,
+            Pending::ThreadLeaving { .. } | Pending::Moving { .. } | Pending::Regrouping { .. } => {
+                false
+            }
         };
         if daemon.pending.iter().any(is_known) || !machine.processes.contains_key(&pid) {
             return;
@@ -187,6 +192,7 @@ impl World {
                 self.end_those_over();
             }
             Pending::Moving { job, policy } => self.move_over(job, policy)?,
+            Pending::Regrouping { job, from } => self.regroup(job, from, a)?,
             // It waits on.
             waiting => daemon.pending.push(waiting),
         }
@@ -202,7 +208,8 @@ impl World {
             daemon.lanes.iter().all(|lane| lane.line.current().generation >= generation);
         let Some(of) = daemon.core.jobs.get(&job) else { return Ok(()) };
         let Some(home) = &of.home else { return Ok(()) };
-        let (normal, affinity, to) = (home.normal, home.affinity.clone(), home.placement.clone());
+        let to = shared(home.placement.clone());
+        let (normal, affinity) = (home.normal, home.affinity.clone());
         let members = self.members(normal, &affinity, &to);
         let Some(daemon) = &mut self.daemon else { return Ok(()) };
         let Some(of) = daemon.core.jobs.get(&job) else { return Ok(()) };
@@ -216,14 +223,81 @@ impl World {
             let Some(home) = daemon.core.jobs.get(&job).and_then(|of| of.home.as_ref()) else {
                 return Ok(());
             };
-            let mut actions = Vec::new();
+            let (mut actions, in_slot) = (Vec::new(), daemon.core.jobs[&job].in_slot);
             let (from, to) = (Standing::Filling, Standing::Released);
-            self.backend.actions(job, &home.members, from, to, InSlot::default(), &mut actions);
+            self.backend.actions(job, &home.members, from, to, in_slot, &mut actions);
             actions.iter().for_each(|action| self.machine.borrow_mut().perform(action));
         }
         self.hit(job, Moment::Moved);
         self.file(job, |core| core.moved(job, policy, to, members.controls))?;
         if let Some(daemon) = &mut self.daemon {
+            daemon.read(&mut self.machine.borrow_mut(), job);
+        }
+        Ok(())
+    }
+
+    /// A gang moves to a group of the cpu controller for itself, or back. Some moves fail.
+    pub(super) fn regroup(&mut self, job: JobId, from: Option<u64>, a: u16) -> Result<(), Died> {
+        let now = self.now;
+        let Some(daemon) = &mut self.daemon else { return Ok(()) };
+        // Its policy changes meanwhile.
+        let is_it = |it: &Pending| matches!(it, Pending::Moving { job: of, .. } if *of == job);
+        let asked = daemon.core.regroup(job).filter(|_| !daemon.pending.iter().any(is_it));
+        let Some((way, placement)) = asked else { return Ok(()) };
+        let Some(generation) = from else {
+            let from = match way {
+                Regroup::ToOwn => daemon.core.generation,
+                Regroup::ToShared => {
+                    let _ = daemon.core.forsake_own_group(job);
+                    daemon.core.generation + 1
+                }
+            };
+            daemon.pending.push(Pending::Regrouping { job, from: Some(from) });
+            return Ok(());
+        };
+        let mut in_force = daemon.lanes.iter().map(|lane| lane.line.current().generation);
+        if in_force.any(|it| it < generation) {
+            daemon.pending.push(Pending::Regrouping { job, from });
+            return Ok(());
+        }
+        daemon.read(&mut self.machine.borrow_mut(), job);
+        let mut actions = Vec::new();
+        let (filed, to) = match way {
+            Regroup::ToOwn => {
+                let of = &daemon.core.jobs[&job];
+                if let Some(home) = &of.home {
+                    let (from, to) = (Standing::Filling, Standing::Released);
+                    self.backend.actions(job, &home.members, from, to, of.in_slot, &mut actions);
+                }
+                (placement.clone(), in_cpu_group(placement, Some(OWN)))
+            }
+            Regroup::ToShared => {
+                actions.extend(Conductor::as_others(job));
+                (shared(placement.clone()), shared(placement))
+            }
+        };
+        actions.iter().for_each(|action| self.machine.borrow_mut().perform(action));
+        self.hit(job, Moment::Move);
+        self.file(job, |core| core.expect_at(job, filed.with_other(Some(OWN.into()))))?;
+        self.effect()?;
+        let Some(daemon) = &mut self.daemon else { return Ok(()) };
+        let Some(home) = daemon.core.jobs.get(&job).and_then(|of| of.home.as_ref()) else {
+            return Ok(());
+        };
+        let has_failed = a % 4 == 0;
+        let back = match way {
+            Regroup::ToOwn => None,
+            Regroup::ToShared => Some(OWN),
+        };
+        let to = if has_failed { in_cpu_group(to, back) } else { to };
+        let (normal, affinity) = (home.normal, home.affinity.clone());
+        let members = self.members(normal, &affinity, &to);
+        self.hit(job, Moment::Moved);
+        self.file(job, |core| core.moved(job, Policy::Gang, to, members.controls))?;
+        if let Some(daemon) = &mut self.daemon {
+            if has_failed {
+                let _ = daemon.core.cannot_regroup(now, job);
+            }
             daemon.read(&mut self.machine.borrow_mut(), job);
         }
         Ok(())
@@ -268,7 +342,8 @@ impl World {
             Pending::Arriving { job: of, .. }
             | Pending::Leaving { job: of, .. }
             | Pending::ThreadLeaving { job: of, .. }
-            | Pending::Moving { job: of, .. } => *of != job,
+            | Pending::Moving { job: of, .. }
+            | Pending::Regrouping { job: of, .. } => *of != job,
         });
         self.follow_orders();
         if self.effect().is_err() {

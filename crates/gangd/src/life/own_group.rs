@@ -1,0 +1,98 @@
+//! Gangs that move to a group of the cpu controller for themselves, and back.
+//!
+//! Problem: the conductor decides which gangs are weighed as a whole
+//! ([`gang_conductor::short_lived`]), and must not wait for the kernel, which moves processes. A
+//! kernel that groups real-time threads lets none of them into such a group.
+//!
+//! Approach: a thread of its own moves gangs, one after the other. On the way in, it waits until no
+//! timetable makes threads of the gang real-time ones; on the way out, until none sets what the
+//! group weighs. The group weighs what others weigh meanwhile. It is on file as soon as a process
+//! may be in it, beside the group that the gang came from.
+//!
+//! A gang that cannot be moved is where it was, and is switched thread by thread.
+
+use std::{
+    sync::mpsc::Receiver,
+    time::{Duration, Instant},
+};
+
+use gang_conductor::Regroup;
+use gang_schedule::{JobId, Policy};
+
+use super::detach::perform;
+use crate::{
+    conduct::{client_priority::ThreadPriority, state::now},
+    daemon::Daemon,
+    error::Error,
+    groups::cgroups::Cgroups,
+};
+
+/// The longest wait for a timetable: slices may be long.
+const IN_FORCE_WITHIN: Duration = Duration::from_secs(5);
+
+/// How often it is looked at meanwhile.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+impl Daemon {
+    /// Moves gangs as the conductor decides. Returns when it ends.
+    pub fn move_gangs(&self, regroups: &Receiver<JobId>) {
+        for job in regroups {
+            // While gangs spin on all CPUs, an ordinary thread would move one process in each gap.
+            let mut priority = ThreadPriority::of(&self.client_priority);
+            match self.regroup(job, &mut priority) {
+                // The job has ended meanwhile.
+                Ok(()) | Err(Error::NoSuchJob(_)) => {}
+                Err(error) => {
+                    tracing::warn!(%job, ?error, "short-lived threads of a gang have few slots");
+                    // Without a conductor nothing is decided either.
+                    let _ = self.conductor.ask(move |state| state.core.cannot_regroup(now(), job));
+                }
+            }
+        }
+    }
+
+    fn regroup(&self, job: JobId, priority: &mut ThreadPriority) -> Result<(), Error> {
+        // Where it lives stays as it is meanwhile.
+        let _changing = self.locks.policy();
+        let asked = self.conductor.ask(move |state| state.core.regroup(job))?;
+        let Some((way, from)) = asked else { return Ok(()) };
+        let to = self.cgroups.regrouped(job, way, &from)?;
+        let to = to.ok_or_else(|| Error::not_permitted("move a gang", "it has no such group"))?;
+        let left = match way {
+            Regroup::ToOwn => {
+                // In this timetable, or an earlier one, its threads are ordinary ones.
+                let generation = self.conductor.ask(|state| state.core.generation)?;
+                self.wait_until_in_force(job, generation)?;
+                self.release_again(job);
+                from.clone().with_other(Cgroups::made_for_move(&from, &to))
+            }
+            Regroup::ToShared => {
+                let generation = self.conductor.ask(move |state| {
+                    state.core.forsake_own_group(job)?;
+                    Ok::<_, Error>(state.core.generation + 1)
+                })??;
+                self.wait_until_in_force(job, generation)?;
+                let actions = self.conductor.ask(move |state| state.weigh_as_others(job))?;
+                perform(&actions);
+                to.clone().with_other(Cgroups::made_for_move(&to, &from))
+            }
+        };
+        priority.renew();
+        self.change_on_file(move |state| Ok(state.core.expect_at(job, left)?))?;
+        self.relocate(job, (Policy::Gang, Policy::Gang), &from, &to)
+    }
+
+    /// Waits until no switcher follows a timetable from before this generation.
+    fn wait_until_in_force(&self, job: JobId, generation: u64) -> Result<(), Error> {
+        let end = Instant::now() + IN_FORCE_WITHIN;
+        while !self.conductor.is_in_force(generation) {
+            if Instant::now() >= end {
+                let operation = format!("move job {job} between groups");
+                let reason = "switchers follow an earlier timetable".to_owned();
+                return Err(Error::Failed { operation, reason });
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
+}

@@ -178,12 +178,12 @@ impl Conductor {
     }
 
     /// The own group of a gang weighs what others weigh from the next timetable on, so that its
-    /// processes can leave it.
+    /// processes can leave it. Each timetable states that, until they have left: a switcher that is
+    /// late may have weighed the group by an earlier one.
     pub fn forsake_own_group(&mut self, id: JobId) -> Result<(), Refused> {
         let job = self.job_mut(id)?;
         let Some(home) = &mut job.home else { return Ok(()) };
-        (home.members.controls.idle, home.members.controls.weight) = (false, false);
-        self.order(Conductor::as_others(id));
+        home.members.controls.weighs_as_others = true;
         self.members_came(id, &[])
     }
 
@@ -198,6 +198,8 @@ impl Conductor {
         let job = self.job_mut(id)?;
         job.regroup = None;
         job.regroup_failed_ns = Some(now.monotonic_ns);
+        let home = job.home.iter_mut();
+        home.for_each(|home| home.members.controls.weighs_as_others = false);
         self.members_came(id, &[])
     }
 

@@ -184,6 +184,7 @@ impl Roster {
             freezer: self.control_files.freeze.is_some(),
             idle: self.control_files.idle.is_some(),
             weight: self.control_files.weight.is_some(),
+            weighs_as_others: false,
             in_idle_group: self.in_idle_group,
             kept_from_realtime: false,
         };

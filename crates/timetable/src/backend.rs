@@ -105,6 +105,7 @@ impl Backend {
 /// may not run for minutes beside others.
 fn weigh(job: JobId, members: &Members, to: Standing, out: &mut Vec<Action>) {
     let controls = members.controls;
+    let to = if controls.weighs_as_others { Standing::Released } else { to };
     let is_idle = match to {
         Standing::Filling => true,
         Standing::Paused => !controls.freezer,

@@ -72,6 +72,9 @@ pub struct Controls {
     /// those outside.
     pub idle: bool,
     pub weight: bool,
+    /// The group of its own weighs what others weigh, in its slots and out of them: its processes
+    /// are to leave the group.
+    pub weighs_as_others: bool,
     /// Its group, or one above, is idle as a whole.
     pub in_idle_group: bool,
     /// Its threads are never real-time ones: the kernel refuses, or a quota of its group would not
@@ -82,7 +85,7 @@ pub struct Controls {
 impl Controls {
     /// They weigh the job as a whole.
     pub fn weigh(&self) -> bool {
-        self.idle && self.weight
+        self.idle && self.weight && !self.weighs_as_others
     }
 }
 

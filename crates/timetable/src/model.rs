@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use gang_schedule::{CpuSet, JobId};
 
 use crate::{
-    Action, Attributes, Backend, Control, Group, InSlot, Members, Signal, Standing, Thread, Weight,
-    Word, is_raised, lowered,
+    Action, Attributes, Backend, Control, Controls, Group, InSlot, Members, Signal, Standing,
+    Thread, Weight, Word, is_raised, lowered,
 };
 
 /// The controls of a cgroup that were set; the others are absent.
@@ -142,7 +142,9 @@ impl Controlled {
     }
 
     fn weighs(&self, job: &Members, standing: Standing) -> bool {
-        if !job.controls.weigh() {
+        let Controls { idle, weight, weighs_as_others, .. } = job.controls;
+        let standing = if weighs_as_others { Standing::Released } else { standing };
+        if !(idle && weight) {
             return true;
         }
         match standing {

@@ -125,13 +125,32 @@ fn gang_returns_once_its_threads_stay() {
     assert_eq!(core.take_regroups(), [JOB]);
     assert_eq!(core.regroup(JOB).map(|it| it.0), Some(Regroup::ToShared));
     // Until it is back, its group weighs what others weigh.
-    core.take_orders();
     core.forsake_own_group(JOB).unwrap();
-    assert_eq!(core.take_orders(), Conductor::as_others(JOB));
-    assert_eq!((changes(&plan(&mut core, 300)), mode(&core)), ((false, false), InSlot::Weighed));
+    let effects = plan(&mut core, 300);
+    assert_eq!((changes(&effects), mode(&core)), ((false, true), InSlot::Weighed));
+    let parts = effects.timetables.iter().flat_map(|timetable| timetable.parts.iter().flatten());
+    let mut controls =
+        parts.filter(|it| matches!(it, Action::Control { group, .. } if *group == Group::Job(JOB)));
+    assert!(controls.all(|it| Conductor::as_others(JOB).contains(it)));
     core.moved(JOB, gang_schedule::Policy::Gang, cgroup(), Controls::default()).unwrap();
     assert_eq!(changes(&plan(&mut core, 400)), (true, false));
     assert_eq!(mode(&core), InSlot::Exclusive);
+}
+
+#[test]
+fn gang_that_cannot_return_is_weighed_as_a_whole() {
+    let mut core = gang();
+    bustle(&mut core, 3);
+    plan(&mut core, 0);
+    let (placement, controls) = own();
+    core.moved(JOB, gang_schedule::Policy::Gang, placement, controls).unwrap();
+    (0..50).for_each(|_| look(&mut core));
+    plan(&mut core, 100);
+    core.forsake_own_group(JOB).unwrap();
+    core.cannot_regroup(NOW, JOB).unwrap();
+    let effects = plan(&mut core, 200);
+    assert_eq!((changes(&effects), mode(&core)), ((false, true), InSlot::Weighed));
+    assert!(core.jobs[&JOB].home.as_ref().unwrap().members.controls.weigh());
 }
 
 #[test]

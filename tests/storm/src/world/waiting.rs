@@ -257,6 +257,11 @@ impl World {
         };
         let mut in_force = daemon.lanes.iter().map(|lane| lane.line.current().generation);
         if in_force.any(|it| it < generation) {
+            // It waits no longer than so long.
+            if a % 8 == 7 {
+                let _ = daemon.core.cannot_regroup(now, job);
+                return Ok(());
+            }
             daemon.pending.push(Pending::Regrouping { job, from });
             return Ok(());
         }

@@ -5,11 +5,12 @@
 //! kernel that groups real-time threads lets none of them into such a group.
 //!
 //! Approach: a thread of its own moves gangs, one after the other. On the way in, it waits until no
-//! timetable makes threads of the gang real-time ones; on the way out, until none sets what the
-//! group weighs. The group weighs what others weigh meanwhile. It is on file as soon as a process
-//! may be in it, beside the group that the gang came from.
+//! timetable makes threads of the gang real-time ones; on the way out, until each of them has the
+//! group weigh what others weigh. The group is on file as soon as a process may be in it, beside
+//! the group that the gang came from.
 //!
-//! A gang that cannot be moved is where it was, and is switched thread by thread.
+//! A gang that cannot be moved is where it was: switched thread by thread on the way in, weighed as
+//! a whole on the way out.
 
 use std::{
     sync::mpsc::Receiver,

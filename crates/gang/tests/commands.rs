@@ -82,6 +82,8 @@ job 3: lu.C
   waited in slot      61 ms
   waited out of slot  11.9 s
   ran out of slot     4 ms
+  gave way            40
+  gave way for        80 ms
   processes           2
   threads             4
   cgroup              /gangd/3

@@ -33,7 +33,8 @@ impl World {
         if let Some(daemon) = &mut self.daemon {
             let lanes = daemon.lanes.len();
             let lane = &mut daemon.lanes[usize::from(a) % lanes];
-            lane.stalled_until_ns = until_ns;
+            // One that a thread gives way for is on its way to its second call.
+            lane.stalled_until_ns = lane.stalled_until_ns.max(until_ns);
         }
     }
 

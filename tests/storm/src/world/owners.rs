@@ -125,6 +125,13 @@ impl World {
     pub(super) fn choose_attributes(&mut self, kind: Kind, a: u16, b: u16) {
         let mut machine = self.machine.borrow_mut();
         let Some(tid) = nth(machine.threads.keys(), a) else { return };
+        // The kernel has no call that looks before it changes: what is chosen between two calls of
+        // a switcher is lost. Here the second call comes first.
+        for lane in self.daemon.iter_mut().flat_map(|it| &mut it.lanes) {
+            if let Some((_, raised)) = lane.gives_way.take_if(|(of, _)| *of == tid) {
+                machine.raise_again(tid, raised);
+            }
+        }
         let before = machine.model.attributes[&tid];
         let now = if kind == Kind::SetNice {
             Attributes { nice: i32::from(b % 6) * 3 - 6, ..before }
@@ -142,12 +149,6 @@ impl World {
             Attributes { policy, priority, reset_on_fork: false, nice: before.nice }
         };
         machine.choose(tid, now);
-        drop(machine);
-        // The kernel has no call that looks before it changes: what is chosen between two calls of
-        // a switcher is lost. Here it comes after both.
-        for lane in self.daemon.iter_mut().flat_map(|it| &mut it.lanes) {
-            lane.gives_way = lane.gives_way.filter(|(of, _)| *of != tid);
-        }
     }
 
     /// An owner changes the CPUs of what no job has.

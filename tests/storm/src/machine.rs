@@ -753,8 +753,12 @@ impl Machine {
                 thread.for_each(|it| {
                     let own = it.own;
                     (!is_raised).then(|| it.may_have(Attributes { nice: own.nice, ..*attributes }));
-                    // What was chosen after the last read is covered up by that.
-                    wanted.into_iter().for_each(|had| it.may_have(had));
+                    // What was chosen after the last read is covered up by that, but for the nice
+                    // value, which shows under any policy.
+                    let covered = wanted
+                        .into_iter()
+                        .flat_map(|had| [had, Attributes { nice: own.nice, ..had }]);
+                    covered.for_each(|had| it.may_have(had));
                     let all = it.normal.iter().copied().chain([own]);
                     let all = all.map(|it| Attributes { nice: known.own.nice, ..it });
                     let all: Vec<Attributes> = all.filter(|_| was_wide).collect();

@@ -16,7 +16,7 @@ use place::{
 fn bustle() -> Program {
     let short = "(i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done) &";
     Program::shell(&format!(
-        "(read line; kill $$) & exec sh -c 'trap \"exec bash -c \\\"{SPIN}\\\"\" TERM; \
+        "exec 3<&0; (read line <&3; kill $$) & exec sh -c 'trap \"exec bash -c \\\"{SPIN}\\\"\" TERM; \
          while :; do {short} {short} wait; done'"
     ))
 }

@@ -122,6 +122,14 @@ const SCHEDULING_RUN: Section = Section::Terms(
              children of such a thread would be real-time ones. No other call fails.",
         ),
         (
+            "Programs that start many others",
+            "What a thread starts in its slot is an ordinary process until the next look. Where \
+             many processes end before that, as in a build, the gang moves to a cpu group of its \
+             own: that has the highest weight in its slots and is idle out of them, and its threads \
+             keep the attributes that they have. A gang that is kept in its caller's group cannot. \
+             gang show and gang why say which.",
+        ),
+        (
             "Real-time programs of others",
             "Those of priority 2 or above come before gangs. Those of priority 1, such as \
              compositors, are equals: a gang gives way to one that wakes on a CPU of its slot until \

@@ -36,7 +36,7 @@ kinds! {
     TakeCpu "take-cpu" 4,
     BringCpu "bring-cpu" 5,
     Load "load" 4,
-    Rival "rival" 8,
+    Rival "rival" 16,
     // Programs.
     Spawn "spawn" 12,
     StartThread "start-thread" 12,

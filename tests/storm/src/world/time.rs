@@ -33,8 +33,10 @@ impl World {
         if let Some(daemon) = &mut self.daemon {
             let lanes = daemon.lanes.len();
             let lane = &mut daemon.lanes[usize::from(a) % lanes];
-            // One that a thread gives way for is on its way to its second call.
-            lane.stalled_until_ns = lane.stalled_until_ns.max(until_ns);
+            // When one that a thread gives way for makes its second call is settled already.
+            if lane.gives_way.is_none() {
+                lane.stalled_until_ns = until_ns;
+            }
         }
     }
 

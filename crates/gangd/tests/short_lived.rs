@@ -2,7 +2,10 @@
 
 mod place;
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use gang_harness::skipped;
 use gang_linux::sched::SchedPolicy;
@@ -31,7 +34,7 @@ fn own_group(program: &Program) -> Option<PathBuf> {
 }
 
 /// Whether a group is idle as a whole; else whether it has the highest weight.
-fn weighs(group: &PathBuf) -> (bool, bool) {
+fn weighs(group: &Path) -> (bool, bool) {
     let read = |file: &str| fs::read_to_string(group.join(file)).unwrap_or_default();
     let highest = [("cpu.weight", "10000"), ("cpu.shares", "262144")];
     let is_highest = highest.iter().any(|(file, value)| read(file).trim() == *value);

@@ -387,9 +387,8 @@ impl World {
         let Some(daemon) = &mut self.daemon else { return Ok(()) };
         let policy = if b % 2 == 0 { Policy::None } else { Policy::Gang };
         let of = &daemon.core.jobs[&job];
-        let is_moving = |it: &Pending| match it {
-            Pending::Moving { .. } | Pending::Regrouping { from: Some(_), .. } => true,
-            _ => false,
+        let is_moving = |it: &Pending| {
+            matches!(it, Pending::Moving { .. } | Pending::Regrouping { from: Some(_), .. })
         };
         if of.spec.policy == policy || daemon.pending.iter().any(is_moving) {
             return Ok(());

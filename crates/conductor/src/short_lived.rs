@@ -15,10 +15,11 @@
 //! The rule: threads of a gang are looked at ten times a second. A thread has ended young if it was
 //! seen at two looks at most: within 0.3 s, in which a process of 30 ms has its time beside two
 //! other gangs. At a look, many have ended young if they are two or more, and as many at least as
-//! the threads that stay longer. A gang that computes on threads of its own, and starts a helper now
-//! and then, has more that stay. Programs start others as they begin: shells, `mpirun`. So a gang
-//! counts as short-lived only after three such looks of five in succession, and until fifty looks,
-//! five seconds, had none. A move takes the kernel some 10 ms, and each process 0.02 ms more.
+//! the threads that stay longer. A gang that computes on threads of its own, and starts a helper
+//! now and then, has more that stay. Programs start others as they begin: shells, `mpirun`. So a
+//! gang counts as short-lived only after three such looks of five in succession, and until fifty
+//! looks, five seconds, had none. A move takes the kernel some 10 ms, and each process 0.02 ms
+//! more.
 //!
 //! Properties: a gang is in one group or the other, or on its way. On its way it is weighed by
 //! neither, and its threads are ordinary ones. Gangs that nobody competes with do not move.

@@ -1,4 +1,4 @@
-//! What a switcher is asked to do for rivals ([`gang_timetable::ways`]), and the way to ask it.
+//! Wishes of rivals ([`gang_timetable::ways`]), and their way to a switcher.
 //!
 //! Problem: rivals want CPUs between the edges of a timetable. A thread that gives way is lowered
 //! and raised again. If anybody but its switcher did that, the thread could stay raised after its

@@ -96,8 +96,8 @@ fn is_younger(proc_root: &Path, pid: u32, tid: u32, than: u64) -> bool {
 }
 
 /// The threads of a process that `of` has started, and of all that this has started, each with the
-/// nearest member above it. Threads that are older than that one's membership are left out: they may
-/// be in other jobs.
+/// nearest member above it. Threads that are older than that one's membership are left out: they
+/// may be in other jobs.
 fn family(proc_root: &Path, first: u32, of: Single, members: &[Single]) -> Vec<(u32, Single)> {
     let of_itself = |pid: u32| {
         let mut singles = members_by_process(members);

@@ -115,8 +115,8 @@ impl Store {
         let _ = fs::remove_dir(&self.directory);
     }
 
-    /// Removes the files of jobs that have no record: a daemon that is killed may have written these
-    /// first, or removed them last.
+    /// Removes the files of jobs that have no record: a daemon that is killed may have written
+    /// these first, or removed them last.
     pub fn remove_strays(&self) {
         let is_of_no_job = |path: &PathBuf| {
             let extension = path.extension().and_then(|extension| extension.to_str());

@@ -1,4 +1,4 @@
-//! Who limits, freezes or kills the group in which a program was called reaches the job.
+//! Limits, a freeze or a kill of the group in which a program was called reach the job.
 
 mod place;
 

@@ -154,7 +154,7 @@ fn needs_root_and_bpf_gangs_give_way_in_their_slots() {
         wait_until("it runs where a slot is", || rival.slots_with_two_runs(at) > 20);
         wait_until("which is counted", || gave_way(&place, job) > more);
     }
-    // What an owner sets meanwhile stays.
+    // A nice value that an owner sets meanwhile stays.
     sched::set_nice(programs[0].pid(), 7).unwrap();
     have_slots(&place, jobs[0], 20);
     assert_eq!(sched::get(programs[0].pid()).unwrap().nice, 7);

@@ -1,6 +1,6 @@
 //! Starts that fail, and changes: `gang run` is killed on the way, the daemon is killed, has no
-//! descriptors left, or has a full disk. Nothing stays of them, in no hierarchy of cgroups and in no
-//! directory of the daemon, and the next job works.
+//! descriptors left, or has a full disk. Nothing stays of them, in no hierarchy of cgroups and in
+//! no directory of the daemon, and the next job works.
 
 mod place;
 

@@ -1,4 +1,4 @@
-//! What a cgroup keeps its processes from: limits of controllers, and programs that filter.
+//! Limits that a cgroup puts on its processes: those of controllers, and programs that filter.
 //!
 //! A process that is moved out of a group leaves all of it. Files and their values are those of
 //! Documentation/admin-guide/cgroup-v2.rst, and of Documentation/scheduler/sched-bwc.rst for

@@ -205,9 +205,9 @@ impl<P> Follower<P> {
         std::mem::take(&mut self.cursor.has_lowered)
     }
 
-    /// A thread goes behind others of its priority, where the timetable in force has it in its slot.
-    /// False where it has not, and shortly before another timetable begins. To be called after
-    /// [`Follower::follow`].
+    /// A thread goes behind others of its priority, where the timetable in force has it in its
+    /// slot. False where it has not, and shortly before another timetable begins. To be called
+    /// after [`Follower::follow`].
     pub fn give_way<A: OfThread>(&mut self, tid: u32, now_ns: u64, hands: &impl Hands<A>) -> bool
     where
         P: Deref<Target = Timetable<A>>,

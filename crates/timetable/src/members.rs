@@ -129,8 +129,8 @@ pub struct Members {
     may_use_all: Option<bool>,
     /// Threads that chose their CPUs lately: a timetable from before may overrule them yet.
     chosen: BTreeMap<u32, Choice>,
-    /// Threads to which the CPUs that they chose are given back, by a timetable that is not in force
-    /// yet.
+    /// Threads to which the CPUs that they chose are given back, by a timetable that is not in
+    /// force yet.
     given_back: BTreeMap<u32, Choice>,
     /// Threads that were overruled.
     overruled: BTreeSet<u32>,
@@ -350,8 +350,8 @@ impl Members {
         }
     }
 
-    /// Notes what a thread has. Where it is not what gangd may have given, it is what its owner wants
-    /// from now on. True where it stands otherwise than planned because of that.
+    /// Notes what a thread has. Where it is not what gangd may have given, it is what its owner
+    /// wants from now on. True where it stands otherwise than planned because of that.
     pub fn note_attributes(&mut self, tid: u32, now: &Attributes) -> bool {
         let in_idle_group = self.controls.in_idle_group;
         let Ok(at) = self.find(tid) else { return false };
@@ -461,8 +461,8 @@ impl Members {
         }
     }
 
-    /// Whether these are CPUs that a thread has from its job, from its slot or by its own choice, as
-    /// far as is known: there is no need to look closer.
+    /// Whether these are CPUs that a thread has from its job, from its slot or by its own choice,
+    /// as far as is known: there is no need to look closer.
     pub fn is_usual(&self, tid: u32, cpus: &CpuSet) -> bool {
         let own = self.own_cpus.get(&tid);
         match own {

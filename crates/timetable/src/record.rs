@@ -13,8 +13,8 @@ use crate::{Attributes, SchedPolicy};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Placement {
-    /// Its own cgroup of version 2, and the cpu group of version 1 that its processes were put into.
-    /// The origins are where they came from.
+    /// Its own cgroup of version 2, and the cpu group of version 1 that its processes were put
+    /// into. The origins are where they came from.
     Cgroup {
         group: PathBuf,
         origin: PathBuf,

@@ -14,7 +14,8 @@
 //! kernel has it among equals.
 //!
 //! Properties: on each CPU, rivals that sleep at times take [`SHARE`] of the slots at most, and
-//! [`AT_ONCE_NS`] besides. Rivals are heard of less than 1,000 times a second there in the long run.
+//! [`AT_ONCE_NS`] besides. Rivals are heard of less than 1,000 times a second there in the long
+//! run.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +45,7 @@ pub struct Report {
     pub used_ns: u64,
 }
 
-/// What is to be done for a rival.
+/// The next step for a rival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A gang's thread goes behind its rivals. As a rule the switcher of the CPU has the thread in
@@ -102,8 +103,8 @@ mod tests {
         Report { cpu: 3, raised: 70, was_asked: false, slots_ns, used_ns }
     }
 
-    /// A rival that wants a CPU for some time, every so often, beside a slot without an end. Returns
-    /// the time it had, and how often it was heard of.
+    /// A rival that wants a CPU for some time, every so often, beside a slot without an end.
+    /// Returns the time it had, and how often it was heard of.
     fn wants(work_ns: u64, every_ns: u64, until_ns: u64) -> (u64, u64) {
         let (mut ways, mut used_ns, mut heard, mut closed_until_ns) = (Ways::default(), 0, 0, 0);
         for slots_ns in (0..until_ns).step_by(every_ns as usize) {

@@ -1,7 +1,7 @@
 //! The machine that storms rage on: processes, their threads, and what is on file.
 //!
-//! It does what Linux does to them (sched(7), cgroups(7)), as far as the daemon depends on it. Every
-//! action that anybody performs on it is held against the invariants first.
+//! It does what Linux does to them (sched(7), cgroups(7)), as far as the daemon depends on it.
+//! Every action that anybody performs on it is held against the invariants first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -452,8 +452,8 @@ impl Machine {
         if is_nice {
             // One that lost the policy of its parent still has not got it back, perhaps.
             thread.normal.extend(thread.lost_nice.then_some(Attributes::other(now.nice)));
-            // As one that a real-time parent has started, which lost its nice value; or as what such
-            // a one has started.
+            // As one that a real-time parent has started, which lost its nice value; or as what
+            // such a one has started.
             let may_be_new = !thread.was_read || thread.was_reset || thread.lost_nice;
             thread.lost_nice = may_be_new && now.nice == 0;
             thread.own.nice = now.nice;
@@ -743,8 +743,8 @@ impl Machine {
             Action::Control { .. } | Action::Signal { .. } | Action::Page { .. } => {}
         }
         if let Action::Attributes { tid, attributes, known } = action {
-            // A switcher that was late gives back what was its own before that was changed, or lowers
-            // it by that.
+            // A switcher that was late gives back what was its own before that was changed, or
+            // lowers it by that.
             let wanted = self.wanted_on_file(*tid);
             if wanted != Some(known.own) {
                 let is_raised = attributes.policy.is_realtime() || attributes.nice == -20;
@@ -753,8 +753,8 @@ impl Machine {
                 thread.for_each(|it| {
                     let own = it.own;
                     (!is_raised).then(|| it.may_have(Attributes { nice: own.nice, ..*attributes }));
-                    // What was chosen after the last read is covered up by that, but for the nice
-                    // value, which shows under any policy.
+                    // A choice after the last read is covered up by that, but for the nice value,
+                    // which shows under any policy.
                     let covered = wanted
                         .into_iter()
                         .flat_map(|had| [had, Attributes { nice: own.nice, ..had }]);

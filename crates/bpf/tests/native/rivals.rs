@@ -1,4 +1,4 @@
-//! What `ways.h` reports of rivals, and sums up.
+//! The reports and sums of rivals that `ways.h` makes.
 
 use super::machine::{At, Kind, Machine};
 use crate::{SlotTime, Wait};

@@ -61,7 +61,7 @@ fn plan(core: &mut Conductor, after_ms: u64) -> Effects {
     let (mut planning, _) = core.begin(now, resume_ns, NewThreads::None, Followed::default());
     core.plan(&mut planning);
     let effects = core.publish(planning, &BTreeSet::new(), &BTreeSet::new(), 0.0, || 30_000);
-    // What follows is asked for in the next step.
+    // The rest is asked for in the next step.
     core.begin_step(now);
     effects
 }

@@ -45,8 +45,8 @@ const ENVIRONMENT: Section = Section::Terms(
     &[
         (
             "GANG_SOCKET",
-            "Socket of the daemon to talk to, and the only one that is tried, unless --socket names \
-             one. A daemon that gang run starts listens there.",
+            "Socket of the daemon to talk to, and the only one that is tried, unless --socket \
+             names one. A daemon that gang run starts listens there.",
         ),
         (
             "GANG_TIMEOUT",
@@ -65,8 +65,8 @@ const ENVIRONMENT_RUN: Section = Section::Terms(
         (
             "OMP_NUM_THREADS, RAYON_NUM_THREADS, GOMAXPROCS",
             "Set for CMD to CPUS, each unless it is set, where CPUS is less than gang run may use, \
-             or with --env. OpenBLAS, MKL, BLIS and NumExpr follow the first. A program that starts \
-             several processes with threads of their own, such as mpirun, then needs \
+             or with --env. OpenBLAS, MKL, BLIS and NumExpr follow the first. A program that \
+             starts several processes with threads of their own, such as mpirun, then needs \
              OMP_NUM_THREADS set to what one of them shall have.",
         ),
         (
@@ -81,8 +81,8 @@ const SIGNALS_RUN: Section = Section::Text(
     "NOTES",
     "CMD replaces gang, so it has the process id, the terminal, the streams, open or closed, and \
      the ignored and blocked signals that gang was started with. A program with a limit of \
-     real-time CPU time (RLIMIT_RTTIME) is never made a real-time one: its gang is preferred in its \
-     slots, as one with more threads than CPUs is.",
+     real-time CPU time (RLIMIT_RTTIME) is never made a real-time one: its gang is preferred in \
+     its slots, as one with more threads than CPUs is.",
 );
 
 const SCHEDULING_RUN: Section = Section::Terms(
@@ -99,42 +99,43 @@ const SCHEDULING_RUN: Section = Section::Terms(
             "CPUs",
             "A gang has its slots on the CPUs that its threads may use, as set by taskset(1), \
              numactl(8), mpirun --bind-to or a cpuset, before or while it runs. Gangs within the \
-             same CPUs take turns. A thread that is bound to CPUs of its own stays there. Where the \
-             CPUs do not do for the gang, it has no slots, and gang why says so.",
+             same CPUs take turns. A thread that is bound to CPUs of its own stays there. Where \
+             the CPUs do not do for the gang, it has no slots, and gang why says so.",
         ),
         (
             "Cgroups",
-            "The cgroup of a job lies below the one in which its first process was, so that whoever \
-             limits, freezes or kills that one reaches the job. Where gangs give way to the rest of \
-             the machine by their place in the unified hierarchy, a job leaves its caller's group and \
-             keeps its limits of memory and processes; a process of gangd stays in the group, and \
-             passes on what kills, signals or freezes it. Unless something else limits the group: a \
-             quota, a cpuset, a device filter, a firewall. Then the job stays there, and gives way \
-             to others of that group alone. Under a quota of CPU time, of either version, it stays \
-             and is not real-time in its slots, which the quota would not bind. gang show tells what \
-             keeps a job; gangd.toml(5), [cgroups] leave.",
+            "The cgroup of a job lies below the one in which its first process was, so that \
+             whoever limits, freezes or kills that one reaches the job. Where gangs give way to \
+             the rest of the machine by their place in the unified hierarchy, a job leaves its \
+             caller's group and keeps its limits of memory and processes; a process of gangd stays \
+             in the group, and passes on what kills, signals or freezes it. Unless something else \
+             limits the group: a quota, a cpuset, a device filter, a firewall. Then the job stays \
+             there, and gives way to others of that group alone. Under a quota of CPU time, of \
+             either version, it stays and is not real-time in its slots, which the quota would not \
+             bind. gang show tells what keeps a job; gangd.toml(5), [cgroups] leave.",
         ),
         (
             "What differs in a slot",
             "There, a thread is SCHED_FIFO with SCHED_RESET_ON_FORK, or has the nice value -20 \
              where the gang has more threads than CPUs. sched_setscheduler(2) and sched_setattr(2) \
-             fail with EPERM for who may not clear that flag (without CAP_SYS_NICE); without it, the \
-             children of such a thread would be real-time ones. No other call fails.",
+             fail with EPERM for who may not clear that flag (without CAP_SYS_NICE); without it, \
+             the children of such a thread would be real-time ones. No other call fails.",
         ),
         (
             "Programs that start many others",
             "What a thread starts in its slot is an ordinary process until the next look. Where \
              many processes end before that, as in a build, the gang moves to a cpu group of its \
-             own: that has the highest weight in its slots and is idle out of them, and its threads \
-             keep the attributes that they have. A gang that is kept in its caller's group cannot. \
-             gang show and gang why say which.",
+             own: that has the highest weight in its slots and is idle out of them, and its \
+             threads keep the attributes that they have. A gang that is kept in its caller's group \
+             cannot. gang show and gang why say which.",
         ),
         (
             "Real-time programs of others",
             "Those of priority 2 or above come before gangs. Those of priority 1, such as \
-             compositors, are equals: a gang gives way to one that wakes on a CPU of its slot until \
-             that one sleeps, for up to a fifth of its slots. gang show and gang why say how often. \
-             Where gangd does not measure (gang status says so), they wait for the end of the slot.",
+             compositors, are equals: a gang gives way to one that wakes on a CPU of its slot \
+             until that one sleeps, for up to a fifth of its slots. gang show and gang why say how \
+             often. Where gangd does not measure (gang status says so), they wait for the end of \
+             the slot.",
         ),
         (
             "What nobody can tell",
@@ -153,26 +154,26 @@ const DAEMON_RUN: Section = Section::Terms(
         (
             "What it keeps",
             "Where no daemon listens, gang run starts one. It serves everybody until the last job \
-             has ended, so it is as a service manager would start it, and keeps nothing of its first \
-             caller but the right to start it: no descriptors, limits, blocked or ignored signals, \
-             priorities or CPUs, and of the environment PATH and GANGD_LOG. As root it leaves the \
-             caller's cgroups, and its guardian has one of its own.",
+             has ended, so it is as a service manager would start it, and keeps nothing of its \
+             first caller but the right to start it: no descriptors, limits, blocked or ignored \
+             signals, priorities or CPUs, and of the environment PATH and GANGD_LOG. As root it \
+             leaves the caller's cgroups, and its guardian has one of its own.",
         ),
         (
             "What nobody can give back",
             "The kernel keeps no_new_privs (prctl(2)), seccomp filters, Landlock rules, \
-             capabilities that were dropped, namespaces and the root directory for the daemon, too. \
-             A daemon that is not root's also keeps its caller's hard limits, nice above 0, and \
-             cgroups. A tracer such as strace -f traces it. Where any of this matters, have a \
+             capabilities that were dropped, namespaces and the root directory for the daemon, \
+             too. A daemon that is not root's also keeps its caller's hard limits, nice above 0, \
+             and cgroups. A tracer such as strace -f traces it. Where any of this matters, have a \
              service manager start the daemon first.",
         ),
         (
             "Containers",
             "In a container, gang run starts a daemon of the container's own. It takes a /proc of \
              the same PID namespace. Processes have other numbers in another PID namespace, so a \
-             client in a container is refused by a daemon outside of it; set GANG_SOCKET to a socket \
-             of the container's own. A client outside may list the jobs of a daemon in a container, \
-             and can neither add nor adopt processes.",
+             client in a container is refused by a daemon outside of it; set GANG_SOCKET to a \
+             socket of the container's own. A client outside may list the jobs of a daemon in a \
+             container, and can neither add nor adopt processes.",
         ),
     ],
 );

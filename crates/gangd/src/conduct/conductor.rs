@@ -277,7 +277,7 @@ impl Conductor {
         }
         let before_ns = clock::thread_cpu_ns();
         let gangs: Vec<JobId> = self.state.core.planned_gangs().iter().copied().collect();
-        // What a gang starts that is weighed as a whole stands as the gang does.
+        // Threads that a gang starts which is weighed as a whole stand as the gang does.
         let core = &self.state.core;
         let switched: BTreeSet<JobId> =
             gangs.iter().copied().filter(|&id| core.is_switched_by_thread(id)).collect();

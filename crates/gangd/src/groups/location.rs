@@ -65,9 +65,9 @@ impl Cgroups {
         format!("{}.job-", self.name)
     }
 
-    /// The group of a job whose first process came from another one, not made yet. One below a group
-    /// that may have none below it is with those of other gangs, unless the job would leave a limit
-    /// by that.
+    /// The group of a job whose first process came from another one, not made yet. One below a
+    /// group that may have none below it is with those of other gangs, unless the job would leave a
+    /// limit by that.
     pub(super) fn group_for(&self, job: JobId, policy: Policy, origin: &Path) -> Result<Group> {
         let none = || Error::new("make", "a cgroup", std::io::ErrorKind::Unsupported);
         let root = self.root.as_ref().ok_or_else(none)?;
@@ -183,8 +183,8 @@ impl Cgroups {
         }
     }
 
-    /// What keeps a gang in the groups of its caller, where it does not give way to the whole
-    /// machine out of its slots for that reason.
+    /// The limit or setting that keeps a gang in the groups of its caller, where it does not give way
+    /// to the whole machine out of its slots for that reason.
     pub fn kept_by(&self, placement: &Placement) -> Option<String> {
         let Placement::Cgroup { group, origin, cpu_group, .. } = placement else { return None };
         let gives_way = self.has_own(placement) || self.cpu.gives_way(group, cpu_group.is_some());

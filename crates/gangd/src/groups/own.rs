@@ -1,7 +1,7 @@
 //! Groups that gangs have for themselves, and moving between groups.
 //!
-//! Problem: a gang that is weighed as a whole ([`gang_conductor::short_lived`]) needs a group of the
-//! cpu controller for itself, beside that of all gangs. Its program goes on while it moves, and
+//! Problem: a gang that is weighed as a whole ([`gang_conductor::short_lived`]) needs a group of
+//! the cpu controller for itself, beside that of all gangs. Its program goes on while it moves, and
 //! starts processes, each in the group of the one that starts it.
 //!
 //! Approach: in version 1 the processes are in that group besides their others; in version 2 the

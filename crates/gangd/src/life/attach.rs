@@ -350,8 +350,8 @@ impl Daemon {
         Ok(adopted.len())
     }
 
-    /// A cgroup whose processes the peer may put into a job of that owner, by the path that the peer
-    /// gave.
+    /// A cgroup whose processes the peer may put into a job of that owner, by the path that the
+    /// peer gave.
     pub fn claim_group(&self, peer: Peer, owner_uid: u32, path: &str) -> Result<Claimed, Error> {
         let no_such = || Error::NoSuchCgroup(path.to_owned());
         let root = self.means.groups.as_ref().ok_or_else(|| Error::Failed {

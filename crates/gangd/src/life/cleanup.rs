@@ -39,7 +39,7 @@ struct Queue {
     is_closed: bool,
 }
 
-/// What is left of a job that the conductor does not know any more.
+/// Remains of a job that the conductor does not know any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remains {
     pub record: Box<Record>,
@@ -55,7 +55,7 @@ impl Remains {
     }
 }
 
-/// What is to be done next.
+/// The next thing to do.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Due {
     /// A job is over.
@@ -65,7 +65,7 @@ pub enum Due {
 }
 
 impl Queue {
-    /// What is due, or how long nothing is, unless something comes.
+    /// The next thing that is due, or how long nothing is, unless something comes.
     fn next(&mut self, now: Instant) -> Result<Due, Option<Duration>> {
         if let Some(job) = self.jobs.pop_front() {
             return Ok(Due::End(job));

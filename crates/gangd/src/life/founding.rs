@@ -19,7 +19,7 @@ use gang_timetable::record::Record;
 use super::cleanup::Remains;
 use crate::{daemon::Daemon, error::Error};
 
-/// What is made for a job until it is settled. The thread that has this also has the lock of the
+/// A job that is being made, until it is settled. The thread that has this also has the lock of the
 /// empty job.
 pub struct Founding<'a> {
     daemon: &'a Daemon,

@@ -92,7 +92,7 @@ pub struct File {
     limits: Limits,
 }
 
-/// What is done to the cgroups of programs.
+/// The use that is made of the cgroups of programs.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct CgroupsFile {

@@ -54,7 +54,7 @@ fn a_switch_changes_the_policy_and_leaves_the_nice_value() {
         (nice(9, fifo), Attributes::batch(5), Some(Attributes::batch(9))),
         (Attributes::batch(5), wide, Some(wide)),
         (wide, Attributes::batch(5), Some(Attributes::batch(5))),
-        // What its owner has chosen stays until it is read.
+        // A choice of its owner stays until it is read.
         (Attributes::batch(9), wide, None),
         (Attributes::idle(5), fifo, None),
         (Attributes::fifo(priority::GANG + 1), Attributes::batch(5), None),
@@ -99,7 +99,7 @@ fn raised_thread_gives_way_as_it_is_out_of_its_slot() {
     for (in_idle_group, lowered) in [(true, Attributes::batch(7)), (false, Attributes::idle(7))] {
         let known = Known { in_idle_group, ..Known::of(Attributes::other(5)) };
         assert_eq!(known.give_way(&fifo), Some(lowered), "its owner's nice value stays");
-        // What its owner sees meanwhile is not taken for a wish of another.
+        // Attributes that its owner sees meanwhile are not taken for a wish of another.
         assert_eq!(known.wish(&Attributes { nice: 5, ..lowered }), None);
         for now in [
             Attributes::other(7),

@@ -68,8 +68,8 @@ impl Lane {
         self.missed += arms.missed.into_inner();
     }
 
-    /// A switcher is asked to have a thread give way. It follows its timetable before, and makes its
-    /// second call some time after the first.
+    /// A switcher is asked to have a thread give way. It follows its timetable before, and makes
+    /// its second call some time after the first.
     fn give_way(&mut self, tid: u32, now_ns: u64, takes_ns: u64, machine: &RefCell<Machine>) {
         if self.stalled_until_ns > now_ns {
             return;

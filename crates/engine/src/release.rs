@@ -15,7 +15,13 @@ use gang_timetable::{
 use rustix::{io::Errno, process::Signal};
 
 use crate::{
-    bound::ProcessHandle, listeners, page, pins::Pins, shared_group, singles, store::Store, thread,
+    bound::ProcessHandle,
+    listeners, page,
+    pins::Pins,
+    shared_group,
+    singles::{self, Others},
+    store::Store,
+    thread,
 };
 
 /// The result of a release.
@@ -81,7 +87,12 @@ pub fn job(roots: &Roots, store: &Store, record: &Record) -> Found {
             Found { lowered, threads: found.threads.max(coming.threads), ..found }
         }
         Placement::Tree { processes } => release_tree(&roots.proc, processes, record),
-        Placement::Threads { threads } => release_singles(&roots.proc, threads, record),
+        Placement::Threads { threads } => {
+            let of_others = store.records().0.into_iter().filter(|other| other.id != record.id);
+            let placements = of_others.map(|other| other.placement).collect::<Vec<_>>();
+            let others = Others::on_file(&roots.proc, placements.iter());
+            release_singles(&roots.proc, threads, &others, record)
+        }
     };
     if let Some(at) = record.placement.confinement() {
         record.or_default(remove_memory_limit(at));
@@ -302,7 +313,12 @@ fn release_tree(proc_root: &Path, processes: &[(u32, u64)], record: &Past<'_>) -
 }
 
 /// Releases single threads, and what they have started without its being a member.
-fn release_singles(proc_root: &Path, threads: &[Single], record: &Past<'_>) -> Found {
+fn release_singles(
+    proc_root: &Path,
+    threads: &[Single],
+    others: &Others,
+    record: &Past<'_>,
+) -> Found {
     let mut found = Found::default();
     for single in threads.iter().filter(|single| singles::is_there(single, proc_root)) {
         found.threads += 1;
@@ -310,7 +326,7 @@ fn release_singles(proc_root: &Path, threads: &[Single], record: &Past<'_>) -> F
     }
     let everywhere = everywhere(record);
     for _ in 0..ROUNDS_MAX {
-        let inheritors = singles::inheritors(proc_root, threads);
+        let inheritors = singles::inheritors(proc_root, threads, others);
         let had = inheritors.iter().filter(|(tid, member)| {
             singles::release_inheritor(*tid, member, &everywhere, record.pins.as_ref())
         });

@@ -17,12 +17,14 @@ use gang_linux::{
     process, sched,
 };
 use gang_schedule::CpuSet;
-use gang_timetable::{Attributes, Controls, Members, Runnable, Seen, THREADS_MAX, record::Single};
+use gang_timetable::{
+    Attributes, Controls, Members, Runnable, Seen, Starter, THREADS_MAX, record::Single,
+};
 
 use crate::{
     bound::{ControlFiles, ProcessHandle},
     pins::Pins,
-    singles::{self, Inheritors},
+    singles::{self, Inheritors, Others},
     thread,
 };
 
@@ -77,8 +79,9 @@ pub struct Roster {
     in_idle_group: bool,
     /// CPU time that it used in groups of version 2 in which it lived before.
     used_before_ns: u64,
-    /// Processes of other jobs without a cgroup: a child that is one of these is not found.
-    pub others: BTreeSet<u32>,
+    /// The members of other jobs: a child that is one of these is not found. Those of jobs with a
+    /// cgroup are known to a job of single threads only.
+    pub others: Others,
     /// How many threads it had when they were last read.
     listed: usize,
     /// Threads that came since there was a [`Part`].
@@ -141,7 +144,7 @@ impl Roster {
             pins: Pins::default(),
             in_idle_group,
             used_before_ns: 0,
-            others: BTreeSet::new(),
+            others: Others::default(),
             listed: 0,
             came: 0,
             counts: 0,
@@ -341,7 +344,7 @@ impl Roster {
                 }
             }
             Kind::Tree { processes, removed } => {
-                grow_tree(proc_root, processes, removed, &self.others);
+                grow_tree(proc_root, processes, removed, &self.others.processes);
                 self.numbers.clear();
                 for process in processes.iter() {
                     self.numbers.extend(unless_gone(process::threads(proc_root, process.pid))?);
@@ -353,7 +356,7 @@ impl Roster {
             }
             Kind::Threads { singles, leaving, inheritors } => {
                 let members_on_file = [&singles[..], &leaving[..]].concat();
-                let (came, listed) = inheritors.find(proc_root, &members_on_file);
+                let (came, listed) = inheritors.find(proc_root, &members_on_file, &self.others);
                 for (tid, member) in came {
                     singles::release_inheritor(tid, &member, &members.everywhere, Some(&self.pins));
                 }
@@ -370,7 +373,7 @@ impl Roster {
         let is_other = self.note_wishes(members);
         let (singles, pins) = (self.kind.singles(), &self.pins);
         let mut new = Vec::new();
-        let has_own = members.has_own_attributes();
+        let has_own = members.has_own_attributes() || !pins.all_own().is_empty();
         let came = members.update(&self.numbers, |tid| {
             new.push(tid);
             let (now, cpus) = (thread::attributes(tid).ok()?, thread::affinity(tid).ok()?);
@@ -378,8 +381,9 @@ impl Roster {
             let original = single.map(|single| single.normal.into());
             let original = pins.own(tid).or(original);
             let were_given = pins.were_given(&cpus);
-            let started_by = || process::starter(proc_root, tid).ok();
-            let started_by = has_own.then(started_by).flatten();
+            let starter = || process::starter(proc_root, tid).ok();
+            let starter = has_own.then(starter).flatten();
+            let started_by = starter.map(|tid| Starter { tid, on_file: pins.own(tid) });
             Some(Seen { tid, now, were_given, cpus, original, started_by })
         });
         self.note_rt_limits(members, &new);
@@ -486,7 +490,7 @@ impl Roster {
             }
             Kind::Tree { processes, removed } => {
                 // Nobody else looks for the children of a job that is asleep.
-                grow_tree(proc_root, processes, removed, &self.others);
+                grow_tree(proc_root, processes, removed, &self.others.processes);
                 members.processes = processes.iter().map(|process| process.pid).collect();
                 Some(processes.iter().filter_map(|p| clock::cpu_ns_of(p.pid).ok()).sum())
             }

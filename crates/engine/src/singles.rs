@@ -12,11 +12,18 @@
 //! Older threads are never touched. A younger one that chose SCHED_IDLE, or exactly the CPUs of a
 //! slot, before it was looked at, loses that choice.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
-use gang_linux::{clock, process};
+use gang_linux::{cgroup::Group, clock, process};
 use gang_schedule::CpuSet;
-use gang_timetable::{Attributes, THREADS_MAX, is_raised, record::Single, released_inheritor};
+use gang_timetable::{
+    Attributes, THREADS_MAX, is_raised,
+    record::{Placement, Single},
+    released_inheritor,
+};
 
 use crate::{pins::Pins, thread};
 
@@ -46,6 +53,62 @@ fn process_is_there(single: &Single, proc_root: &Path) -> bool {
     stat.is_ok_and(|stat| stat.start_ticks == single.process_started)
 }
 
+/// The members of other jobs: what these have is nobody else's to release, nor what single threads
+/// among them have started.
+#[derive(Clone, Debug, Default)]
+pub struct Others {
+    pub singles: Vec<Single>,
+    pub groups: Vec<PathBuf>,
+    /// Those of jobs without a cgroup.
+    pub processes: BTreeSet<u32>,
+}
+
+impl Others {
+    /// Those of jobs that are known from files only.
+    pub fn on_file<'a>(proc_root: &Path, jobs: impl Iterator<Item = &'a Placement>) -> Others {
+        let mut others = Others::default();
+        for placement in jobs {
+            match placement {
+                Placement::Cgroup { group, other, .. } => {
+                    others.groups.extend([group].into_iter().chain(other).cloned());
+                }
+                Placement::Threads { threads } => others.singles.extend(threads),
+                Placement::Tree { processes } => {
+                    let there = processes.iter().filter(|(pid, started)| {
+                        process::stat(proc_root, *pid).is_ok_and(|it| it.start_ticks == *started)
+                    });
+                    let trees = there.filter_map(|it| process::descendants(proc_root, it.0).ok());
+                    others.processes.extend(trees.flatten());
+                }
+            }
+        }
+        others
+    }
+
+    /// Those of the found that are no members.
+    fn without(&self, proc_root: &Path, found: Vec<Found>) -> Vec<(u32, Single)> {
+        let groups = if found.is_empty() { &[][..] } else { &self.groups };
+        // A group that is gone has no processes.
+        let in_groups = groups.iter().filter_map(|group| Group::at(group).processes().ok());
+        let in_groups: BTreeSet<u32> = in_groups.flatten().collect();
+        let is_member = |it: &Found| {
+            let mut singles = self.singles.iter().filter(|single| single.tid == it.tid);
+            in_groups.contains(&it.pid)
+                || self.processes.contains(&it.pid)
+                || singles.any(|single| is_there(single, proc_root))
+        };
+        let inheritors = found.into_iter().filter(|it| !is_member(it));
+        inheritors.map(|it| (it.tid, it.of)).collect()
+    }
+}
+
+/// A thread of a process that may have inherited from a member.
+struct Found {
+    pid: u32,
+    tid: u32,
+    of: Single,
+}
+
 /// The threads that may have inherited from members.
 #[derive(Debug, Default)]
 pub struct Inheritors {
@@ -55,7 +118,12 @@ pub struct Inheritors {
 impl Inheritors {
     /// Those that nobody has looked at yet, each with the member it may have inherited from.
     /// Returns how many threads the members' processes have besides.
-    pub fn find(&mut self, proc_root: &Path, members: &[Single]) -> (Vec<(u32, Single)>, usize) {
+    pub fn find(
+        &mut self,
+        proc_root: &Path,
+        members: &[Single],
+        others: &Others,
+    ) -> (Vec<(u32, Single)>, usize) {
         let (mut new, mut there, mut listed) = (Vec::new(), BTreeSet::new(), 0);
         for single in members_by_process(members).filter(|it| process_is_there(it, proc_root)) {
             let tids = process::threads(proc_root, single.pid).unwrap_or_default();
@@ -65,7 +133,7 @@ impl Inheritors {
                 there.insert(tid);
                 let is_new = !self.looked_at.contains(&tid);
                 if is_new && is_younger(proc_root, single.pid, tid, single.since) {
-                    new.push((tid, *single));
+                    new.push(Found { pid: single.pid, tid, of: *single });
                 }
             }
         }
@@ -73,13 +141,13 @@ impl Inheritors {
             for child in process::children_of_thread(proc_root, single.pid, single.tid) {
                 there.insert(child);
                 if !self.looked_at.contains(&child) {
-                    new.extend(family(proc_root, child, *single, members));
+                    new.extend(family(proc_root, child, *single, members, others));
                 }
             }
         }
         // Of those that ended the numbers may be given to others.
         self.looked_at = there;
-        (new, listed)
+        (others.without(proc_root, new), listed)
     }
 }
 
@@ -96,34 +164,47 @@ fn is_younger(proc_root: &Path, pid: u32, tid: u32, than: u64) -> bool {
 }
 
 /// The threads of a process that `of` has started, and of all that this has started, each with the
-/// nearest member above it. Threads that are older than that one's membership are left out: they
-/// may be in other jobs.
-fn family(proc_root: &Path, first: u32, of: Single, members: &[Single]) -> Vec<(u32, Single)> {
-    let of_itself = |pid: u32| {
-        let mut singles = members_by_process(members);
+/// nearest member above it. Threads that are older than that one's membership are left out, and
+/// those of which the nearest single member is one of another job.
+fn family(
+    proc_root: &Path,
+    first: u32,
+    of: Single,
+    members: &[Single],
+    others: &Others,
+) -> Vec<Found> {
+    let of_process = |singles: &[Single], pid: u32| {
+        let mut singles = members_by_process(singles);
         singles.find(|it| it.pid == pid && process_is_there(it, proc_root)).copied()
     };
-    let (mut processes, mut next) = (vec![(first, of_itself(first).unwrap_or(of))], 0);
+    // The nearest member, unless that is another job's.
+    let nearest = |pid: u32, above: Option<Single>| match of_process(members, pid) {
+        None if of_process(&others.singles, pid).is_some() => None,
+        of_itself => of_itself.or(above),
+    };
+    let (mut processes, mut next) = (vec![(first, nearest(first, Some(of)))], 0);
     while next < processes.len() && processes.len() <= THREADS_MAX {
         let (pid, of) = processes[next];
         let children = process::children(proc_root, pid).unwrap_or_default().into_iter();
-        processes.extend(children.map(|child| (child, of_itself(child).unwrap_or(of))));
+        processes.extend(children.map(|child| (child, nearest(child, of))));
         next += 1;
     }
-    let inheritors = |&(pid, of): &(u32, Single)| {
+    let inheritors = |&(pid, of): &(u32, Option<Single>)| {
+        let of = of?;
         let tids = process::threads(proc_root, pid).unwrap_or_default().into_iter();
         let tids = tids.filter(|tid| !members.iter().any(|member| member.tid == *tid));
         let young = tids.filter(|&tid| is_younger(proc_root, pid, tid, of.since));
-        young.map(|tid| (tid, of)).collect::<Vec<_>>()
+        Some(young.map(|tid| Found { pid, tid, of }).collect::<Vec<_>>())
     };
-    processes.iter().flat_map(inheritors).collect()
+    processes.iter().filter_map(inheritors).flatten().collect()
 }
 
 /// All threads that may have inherited from members, looked at or not: for a release that knows the
 /// members from a file only.
-pub fn inheritors(proc_root: &Path, members: &[Single]) -> Vec<(u32, Single)> {
+pub fn inheritors(proc_root: &Path, members: &[Single], others: &Others) -> Vec<(u32, Single)> {
     let there = members_by_process(members).filter(|it| process_is_there(it, proc_root));
-    there.flat_map(|single| family(proc_root, single.pid, *single, members)).collect()
+    let families = there.map(|single| family(proc_root, single.pid, *single, members, others));
+    others.without(proc_root, families.flatten().collect())
 }
 
 /// Gives an inheritor what the member had; true where it had something of gangd's.
@@ -193,7 +274,7 @@ mod tests {
         let members = [single(7, 8, 20)];
         let mut inheritors_of = Inheritors::default();
         let mut found = |members: &[Single]| {
-            let (new, listed) = inheritors_of.find(root.path(), members);
+            let (new, listed) = inheritors_of.find(root.path(), members, &Others::default());
             let mut new: Vec<u32> = new.into_iter().map(|(tid, _)| tid).collect();
             new.sort_unstable();
             (new, listed)
@@ -228,10 +309,61 @@ mod tests {
             BTreeSet::from_iter(found.into_iter().map(|(tid, of)| (tid, of.tid)))
         };
         let expected = BTreeSet::from([(21, 20), (30, 20), (40, 7)]);
-        assert_eq!(pairs(inheritors(root.path(), &members)), expected);
-        assert_eq!(pairs(Inheritors::default().find(root.path(), &members).0), expected);
+        let none = Others::default();
+        assert_eq!(pairs(inheritors(root.path(), &members, &none)), expected);
+        assert_eq!(pairs(Inheritors::default().find(root.path(), &members, &none).0), expected);
         // Where the nearer one is no member, they are of the other.
         let expected = BTreeSet::from([(21, 7), (30, 7), (40, 7)]);
-        assert_eq!(pairs(inheritors(root.path(), &members[..1])), expected);
+        assert_eq!(pairs(inheritors(root.path(), &members[..1], &none)), expected);
+        // Where the nearer one is of another job, they are of no member of this one.
+        let nearer = Placement::Threads { threads: members[1..].to_vec() };
+        let others = Others::on_file(root.path(), [&nearer].into_iter());
+        let expected = BTreeSet::from([(40, 7)]);
+        assert_eq!(pairs(inheritors(root.path(), &members[..1], &others)), expected);
+        let found = Inheritors::default().find(root.path(), &members[..1], &others).0;
+        assert_eq!(pairs(found), expected);
+    }
+
+    #[test]
+    fn members_of_other_jobs_are_no_inheritors() {
+        let root = proc_of(&[
+            (7, 7, 10),
+            (7, 8, 60),
+            (7, 9, 70),
+            (20, 20, 80),
+            (30, 30, 80),
+            (31, 31, 90),
+        ]);
+        let children = [(7, 7, "20 30 "), (7, 8, ""), (7, 9, ""), (20, 20, ""), (30, 30, "31 ")];
+        for (pid, tid, children) in children.into_iter().chain([(31, 31, "")]) {
+            let file = root.path().join(format!("{pid}/task/{tid}/children"));
+            fs::write(file, children).unwrap();
+        }
+        let found = |others: &[Placement]| {
+            let others = Others::on_file(root.path(), others.iter());
+            let members = [single(7, 7, 10)];
+            let found = inheritors(root.path(), &members, &others).into_iter();
+            BTreeSet::from_iter(found.map(|(tid, _)| tid))
+        };
+        assert_eq!(found(&[]), BTreeSet::from([8, 9, 20, 30, 31]));
+        // A thread beside the member, the processes of a group, and a tree.
+        let threads = vec![single(7, 8, 60)];
+        assert_eq!(found(&[Placement::Threads { threads }]), BTreeSet::from([9, 20, 30, 31]));
+        let group = root.path().join("group");
+        fs::create_dir(&group).unwrap();
+        fs::write(group.join("cgroup.procs"), "20\n").unwrap();
+        let in_group = Placement::Cgroup {
+            group,
+            origin: PathBuf::new(),
+            cpu_group: None,
+            cpu_origin: None,
+            cpu_group_is_shared: false,
+            adopted: false,
+            memory: None,
+            other: None,
+        };
+        assert_eq!(found(&[in_group]), BTreeSet::from([8, 9, 30, 31]));
+        let tree = Placement::Tree { processes: vec![(30, 80), (31, 90)] };
+        assert_eq!(found(&[tree]), BTreeSet::from([8, 9, 20]));
     }
 }

@@ -57,9 +57,17 @@ pub struct Seen {
     pub were_given: bool,
     /// The attributes that it had before, where they are on file.
     pub original: Option<Attributes>,
-    /// Another thread of the process that started it; absent where all of them are wanted as the
-    /// job's first thread had it.
-    pub started_by: Option<u32>,
+    /// Absent where all threads are wanted as the job's first thread had it.
+    pub started_by: Option<Starter>,
+}
+
+/// A thread of the process that started another one.
+#[derive(Clone, Copy, Debug)]
+pub struct Starter {
+    pub tid: u32,
+    /// The attributes that its owner wants of it, where they are on file: also of one that leaves
+    /// the job.
+    pub on_file: Option<Attributes>,
 }
 
 /// Controls that a job has in cgroups of its own.
@@ -276,9 +284,9 @@ impl Members {
             }
             came += 1;
             if let Some(seen) = look(tid) {
-                let starter = seen.started_by.and_then(|starter| {
-                    let of = |all: &[Thread]| Some(all[find(all, starter).ok()?].original);
-                    of(&before).or_else(|| of(&self.threads))
+                let starter = seen.started_by.and_then(|Starter { tid, on_file }| {
+                    let of = |all: &[Thread]| Some(all[find(all, tid).ok()?].original);
+                    of(&before).or_else(|| of(&self.threads)).or(on_file)
                 });
                 // Children of a thread that is real-time of its own are so, too, or are ordinary.
                 let starter = starter.filter(|own| !own.policy.is_realtime());

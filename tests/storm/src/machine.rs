@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use gang_conductor::Home;
 use gang_schedule::{CpuSet, JobId};
 use gang_timetable::{
-    Action, Attributes, Backend, Members, SchedPolicy, Seen, Signal, THREADS_MAX, is_raised,
+    Action, Attributes, Backend, Members, SchedPolicy, Seen, Signal, Starter, THREADS_MAX,
+    is_raised,
     model::Model,
     record::{Placement, Record, Single},
     released, released_inheritor,
@@ -365,14 +366,16 @@ impl Machine {
             let Some(now) = self.model.attributes.get(tid) else { continue };
             is_other |= home.members.note_attributes(*tid, now);
         }
-        let has_own = home.members.has_own_attributes();
+        let has_own = home.members.has_own_attributes() || !pins.own.is_empty();
         let came = home.members.update(&tids, |tid| {
             let now = *self.model.attributes.get(&tid)?;
             let cpus = self.model.affinity.get(&tid)?.clone();
             let single = singles.iter().find(|single| single.tid == tid);
             let original = single.map(|single| single.normal.into());
             let original = pins.own.get(&tid).copied().or(original);
-            let started_by = Some(self.starter(tid)).filter(|_| has_own);
+            let starter = Some(self.starter(tid)).filter(|_| has_own);
+            let on_file = |tid| pins.own.get(&tid).copied();
+            let started_by = starter.map(|tid| Starter { tid, on_file: on_file(tid) });
             let were_given = pins.given.contains(&cpus);
             Some(Seen { tid, now, were_given, cpus, original, started_by })
         });
@@ -860,6 +863,12 @@ impl Machine {
     /// What single members have started is no member: it gets back what it would have had.
     fn release_inheritors(&mut self, job: JobId, singles: &[Single], everywhere: &CpuSet) {
         let pins = self.pins.get(&job).cloned().unwrap_or_default();
+        let records = self.records.values().filter(|record| JobId(record.id) != job);
+        let of_others = records.flat_map(|record| match &record.placement {
+            Placement::Threads { threads } => threads.clone(),
+            Placement::Cgroup { .. } | Placement::Tree { .. } => Vec::new(),
+        });
+        let all: Vec<Single> = singles.iter().copied().chain(of_others).collect();
         for single in singles {
             let own = pins.own.get(&single.tid).copied();
             let normal: Attributes = own.unwrap_or_else(|| single.normal.into());
@@ -867,7 +876,7 @@ impl Machine {
                 let is_member = singles.iter().any(|it| it.tid == **tid);
                 let line = self.ancestors(of.pid);
                 let is_of = |it: &Single, at: &(u32, u64)| (it.pid, it.process_started) == *at;
-                let nearest = line.iter().find(|at| singles.iter().any(|it| is_of(it, at)));
+                let nearest = line.iter().find(|at| all.iter().any(|it| is_of(it, at)));
                 // Those of another job have what that one gives them.
                 !is_member
                     && self.record_of(**tid).is_none()

@@ -21,7 +21,7 @@ use gang_engine::{
     listeners::Listeners,
     page::SlotPage,
     roster::Roster,
-    singles,
+    singles::{self, Others},
 };
 use gang_linux::{Roots, clock, process};
 use gang_schedule::{CpuSet, JobId, Policy};
@@ -85,8 +85,8 @@ pub struct Registry {
     pub pages: BTreeMap<JobId, Arc<SlotPage>>,
     /// The controls of the group that all jobs are in, where that gives way.
     pub all: Option<ControlFiles>,
-    /// Processes of trees that are on file, and not restored yet.
-    trees_on_file: BTreeMap<JobId, Vec<u32>>,
+    /// Jobs that are on file, and not restored yet.
+    on_file: BTreeMap<JobId, Placement>,
 }
 
 impl Handles for Registry {
@@ -189,7 +189,7 @@ impl State {
 
     /// Reads the threads of a job in the next timetable; true where one came that was not known.
     pub fn refresh(&mut self, id: JobId) -> bool {
-        self.separate_trees(id);
+        self.separate(id);
         let online = self.core.schedule.topology().set().clone();
         let Ok(job) = self.core.job_mut(id) else { return false };
         let signals = job.signals;
@@ -209,20 +209,44 @@ impl State {
         came
     }
 
-    /// A process is in one job, also where its parent is in another one without a cgroup.
-    fn separate_trees(&mut self, id: JobId) {
-        if !self.registry.jobs.get(&id).is_some_and(|of| of.roster.is_tree()) {
+    /// The members of all jobs but one.
+    pub fn others_of(&self, id: JobId) -> Others {
+        let jobs = self.core.jobs.values().filter(|job| job.id != id);
+        let homes = jobs.filter_map(|job| job.home.as_ref());
+        let mut others = Others::default();
+        let on_file = self.registry.on_file.iter().filter(|(other, _)| **other != id);
+        let on_file = on_file.map(|(_, placement)| placement);
+        for placement in homes.clone().map(|home| &home.placement).chain(on_file.clone()) {
+            match placement {
+                Placement::Cgroup { group, other, .. } => {
+                    others.groups.extend([group].into_iter().chain(other).cloned());
+                }
+                Placement::Threads { threads } => others.singles.extend(threads),
+                Placement::Tree { .. } => {}
+            }
+        }
+        let of = self.registry.jobs.iter().filter(|(other, _)| **other != id);
+        let trees = of.flat_map(|(_, of)| of.roster.tree().iter().map(|process| process.pid));
+        // Processes that leave are on file of their old job until they have left.
+        let leaving = homes.flat_map(|home| home.leaving.iter().copied());
+        others.processes.extend(trees.chain(leaving));
+        for placement in on_file {
+            if let Placement::Tree { processes } = placement {
+                others.processes.extend(processes.iter().map(|&(pid, _)| pid));
+            }
+        }
+        others
+    }
+
+    /// A process is in one job, also where its parent is in another one without a cgroup, or has a
+    /// single thread in one.
+    fn separate(&mut self, id: JobId) {
+        let is_concerned =
+            |of: &Descriptors| of.roster.is_tree() || !of.roster.singles().is_empty();
+        if !self.registry.jobs.get(&id).is_some_and(is_concerned) {
             return;
         }
-        let others = self.registry.jobs.iter().filter(|(other, _)| **other != id);
-        let others = others.flat_map(|(_, of)| of.roster.tree().iter().map(|process| process.pid));
-        // Processes that leave are on file of their old job until they have left.
-        let homes = self.core.jobs.values().filter(|job| job.id != id);
-        let homes = homes.filter_map(|job| job.home.as_ref());
-        let leaving = homes.flat_map(|home| home.leaving.iter().copied());
-        let on_file = self.registry.trees_on_file.iter().filter(|(other, _)| **other != id);
-        let on_file = on_file.flat_map(|(_, pids)| pids.iter().copied());
-        let others = others.chain(leaving).chain(on_file).collect();
+        let others = self.others_of(id);
         if let Some(of) = self.registry.jobs.get_mut(&id) {
             of.roster.others = others;
         }
@@ -306,9 +330,9 @@ impl State {
         Ok(())
     }
 
-    /// The processes of trees on file that are not restored yet; no other tree takes them.
-    pub fn expect_trees(&mut self, trees: BTreeMap<JobId, Vec<u32>>) {
-        self.registry.trees_on_file = trees;
+    /// Jobs on file that are not restored yet; no other job takes or releases what is theirs.
+    pub fn expect(&mut self, on_file: BTreeMap<JobId, Placement>) {
+        self.registry.on_file = on_file;
     }
 
     fn descriptors(&mut self, id: JobId, roster: Roster) -> &mut Descriptors {

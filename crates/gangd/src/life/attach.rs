@@ -257,15 +257,15 @@ impl Daemon {
     fn release_strays(&self, job: JobId, first: Option<Single>, placement: &Placement) {
         let (Some(mut first), Placement::Cgroup { group, .. }) = (first, placement) else { return };
         let pins = Pins::read(&self.files.store.pins(job.0)).ok().flatten();
-        let everywhere = self.conductor.ask(move |state| {
+        let of_job = self.conductor.ask(move |state| {
             let members = &state.job(job).ok()?.home.as_ref()?.members;
-            Some((members.everywhere.clone(), members.default_of(first.pid)))
+            Some((members.everywhere.clone(), members.default_of(first.pid), state.others_of(job)))
         });
-        let Ok(Some((everywhere, default))) = everywhere else { return };
+        let Ok(Some((everywhere, default, others))) = of_job else { return };
         // Its owner may have given it something else meanwhile.
         first.normal = default.map_or(first.normal, Into::into);
         let inside = unless_gone(Group::at(group).threads()).unwrap_or_default();
-        let started = singles::inheritors(&self.roots.proc, &[first]);
+        let started = singles::inheritors(&self.roots.proc, &[first], &others);
         for (tid, first) in started.into_iter().filter(|(tid, _)| !inside.contains(tid)) {
             singles::release_inheritor(tid, &first, &everywhere, pins.as_ref());
             // In a group that is idle as a whole, out of its slot.

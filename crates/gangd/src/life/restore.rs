@@ -19,9 +19,9 @@ impl Daemon {
         for error in errors {
             tracing::error!(%error, source = %error.source, "a job is lost");
         }
-        // A process is in one tree, also while the others are not restored yet.
-        let trees = records.iter().filter_map(tree_on_file).collect();
-        let _ = self.conductor.ask(move |state| state.expect_trees(trees));
+        // A process is in one job, also while the others are not restored yet.
+        let placements = records.iter().map(|it| (JobId(it.id), it.placement.clone())).collect();
+        let _ = self.conductor.ask(move |state| state.expect(placements));
         for record in records {
             release::job(&self.roots, &self.files.store, &record);
             if let Err(reason) = self.restore_job(&record) {
@@ -33,7 +33,7 @@ impl Daemon {
                 }
             }
         }
-        let _ = self.conductor.ask(|state| state.expect_trees(BTreeMap::new()));
+        let _ = self.conductor.ask(|state| state.expect(BTreeMap::new()));
         self.files.store.remove_strays();
         // A decision on a job of policy auto, and its reason, are not on file.
         self.end_trials("");
@@ -85,10 +85,4 @@ impl Daemon {
         tracing::info!(job = record.id, name = record.name, "found a job of an earlier daemon");
         Ok(())
     }
-}
-
-/// The processes of a job without a cgroup.
-fn tree_on_file(record: &Record) -> Option<(JobId, Vec<u32>)> {
-    let Placement::Tree { processes } = &record.placement else { return None };
-    Some((JobId(record.id), processes.iter().map(|(pid, _)| *pid).collect()))
 }

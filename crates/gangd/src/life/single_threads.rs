@@ -12,7 +12,12 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use gang_conductor::Home;
-use gang_engine::{bound::ProcessHandle, pins::Pins, roster::Roster, singles};
+use gang_engine::{
+    bound::ProcessHandle,
+    pins::Pins,
+    roster::Roster,
+    singles::{self, Others},
+};
 use gang_linux::{process, sched};
 use gang_protocol::v1;
 use gang_schedule::{CpuSet, JobId};
@@ -44,6 +49,7 @@ pub struct SingleLeaver {
     pub single: Single,
     /// The members of its job, itself among them.
     pub members: Vec<Single>,
+    pub others: Others,
     /// The CPUs that the first thread of the job might run on.
     pub affinity: CpuSet,
 }
@@ -67,7 +73,8 @@ fn leave(state: &mut State, job: JobId, tid: u32) -> Result<SingleLeaver, Error>
     let single = *members.iter().find(|single| single.tid == tid).ok_or_else(gone)?;
     let process = ProcessHandle::open(single.pid).map_err(|_| gone())?;
     let leaver = state.detach_single(job, tid)?;
-    Ok(SingleLeaver { process, leaver, single, members, affinity })
+    let others = state.others_of(job);
+    Ok(SingleLeaver { process, leaver, single, members, others, affinity })
 }
 
 /// The processes of single threads, in the terms of the interface.
@@ -255,10 +262,10 @@ impl Daemon {
         let pid = process::of_thread(&self.roots.proc, tid);
         let _lock = self.locks.process(pid.map_err(|_| Error::NoSuchThread(tid))?);
         let gone = self.conductor.ask(move |state| leave(state, job, tid))??;
-        let SingleLeaver { process, leaver, single, members, affinity } = gone;
+        let SingleLeaver { process, leaver, single, members, others, affinity } = gone;
         self.wait_for_leaver(&process, &leaver);
         let pins = Pins::read(&self.files.store.pins(job.0)).ok().flatten();
-        let inheritors = singles::inheritors(&self.roots.proc, &members).into_iter();
+        let inheritors = singles::inheritors(&self.roots.proc, &members, &others).into_iter();
         for (inheritor, member) in inheritors.filter(|(_, of)| of.pid == single.pid) {
             singles::release_inheritor(inheritor, &member, &affinity, pins.as_ref());
         }

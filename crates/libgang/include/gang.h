@@ -57,8 +57,8 @@ typedef enum gang_result {
 typedef enum gang_class {
     GANG_EXPRESS = 1,     /* mission critical; only administrators put a job there */
     GANG_INTERACTIVE = 2, /* somebody waits for it */
-    GANG_BATCH = 3,       /* the default, unless the process has SCHED_IDLE */
-    GANG_STANDBY = 4      /* where nothing else wants the CPUs */
+    GANG_BATCH = 3,       /* the default of most processes */
+    GANG_STANDBY = 4      /* where nothing else wants the CPUs; default of chrt -i, ionice -c 3 */
 } gang_class;
 
 typedef enum gang_state {

@@ -1,6 +1,9 @@
 //! The weight and the class of a job whose user says neither.
 //!
-//! A user who makes a program unimportant by `nice`, or by SCHED_IDLE, means it as a gang, too.
+//! A user who makes a program unimportant by nice(1), by SCHED_IDLE or by the class idle of
+//! ionice(1), means it as a gang, too.
+
+use nix::libc;
 
 use crate::limits::{WEIGHT_DEFAULT, WEIGHT_MIN};
 use crate::v1;
@@ -12,10 +15,15 @@ const KERNEL_WEIGHTS: [i64; 20] =
 /// The number of SCHED_IDLE (sched(7)).
 const SCHED_IDLE: i64 = 5;
 
+/// Of a priority of I/O, the class (linux/ioprio.h); 3 is the class idle.
+const IO_CLASS_SHIFT: u32 = 13;
+const IO_IDLE: i64 = 3;
+
 /// How a process is scheduled, as far as a job's defaults depend on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
     pub nice: i64,
+    /// By the policy of its CPU time or the class of its I/O.
     pub is_idle: bool,
 }
 
@@ -23,7 +31,8 @@ impl Caller {
     /// This process; an ordinary one where it cannot be read.
     pub fn of_this_process() -> Caller {
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        Caller::of_stat(&stat).unwrap_or_default()
+        let caller = Caller::of_stat(&stat).unwrap_or_default();
+        Caller { is_idle: caller.is_idle || has_idle_io(), ..caller }
     }
 
     /// Of a line of `/proc/PID/stat` (proc(5)).
@@ -46,6 +55,16 @@ impl Caller {
     }
 }
 
+/// Whether the I/O of this thread comes after all others' (ioprio_get(2)).
+fn has_idle_io() -> bool {
+    const IOPRIO_WHO_PROCESS: libc::c_int = 1;
+    // SAFETY: it is handed no memory.
+    #[allow(unsafe_code)]
+    let priority = unsafe { libc::syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0) };
+    // Negative where the kernel has no block devices.
+    priority >> IO_CLASS_SHIFT == IO_IDLE
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,5 +84,24 @@ mod tests {
         assert_eq!(Caller::of_stat(&line(5)).map(Caller::class), Some(v1::Class::standby));
         assert_eq!(Caller::of_stat("7 (x) S 1"), None);
         assert!(Caller::of_this_process().nice >= -20);
+    }
+
+    #[test]
+    fn a_caller_of_idle_io_is_idle() {
+        const IOPRIO_WHO_PROCESS: libc::c_int = 1;
+        let of = |class: i64| {
+            let set = move || {
+                let priority = class << IO_CLASS_SHIFT;
+                // SAFETY: it is handed no memory, and acts on this thread alone.
+                #[allow(unsafe_code)]
+                let done =
+                    unsafe { libc::syscall(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, priority) };
+                assert_eq!(done, 0);
+                Caller::of_this_process().is_idle
+            };
+            std::thread::spawn(set).join().unwrap()
+        };
+        assert!(of(IO_IDLE));
+        assert!(!of(0), "none of its own");
     }
 }

@@ -45,6 +45,24 @@ check "a unit calls a gang" called plain -p TasksMax=20
 becomes "it runs" is_called plain
 becomes "it has slots" has_more_slots plain 0
 check "its limit of processes goes with it" test "$(cat "$(job plain .cgroup)/pids.max")" = 20
+in_unit() { systemctl set-property --runtime plain "$@"; }
+is_limited() { [[ $(cat "$(job plain .cgroup)/$1") == "$2" ]]; }
+check "a smaller limit is set" in_unit TasksMax=15
+becomes "it has that one" is_limited pids.max 15
+check "a limit of memory is set" in_unit MemoryMax=128M
+becomes "it has that one, too" is_limited memory.max 134217728
+check "both are lifted" in_unit TasksMax=infinity MemoryMax=infinity
+becomes "it has none of them" is_limited pids.max max
+becomes "nor of memory" is_limited memory.max max
+check "a quota is set" in_unit CPUQuota=20%
+becomes "it comes back to its unit" stays plain
+is_kept() { grep -q 'cpu.max of' <<<"$(job plain .kept_by)"; }
+becomes "gang show says why" is_kept
+becomes "it has slots in it" has_more_slots plain "$(slots plain)"
+check "the quota is lifted" in_unit CPUQuota=
+left() { ! stays plain; }
+becomes "it leaves its unit" left
+becomes "it has slots again" has_more_slots plain "$(slots plain)"
 check "a unit with a quota calls one" called quota -p CPUQuota=20%
 becomes "it runs" is_called quota
 check "it stays in its unit" stays quota
@@ -69,8 +87,14 @@ for unit in plain quota filter; do
 done
 check "a unit calls one again" called plain
 becomes "it runs" is_called plain
+becomes "it has slots" has_more_slots plain 0
+mapfile -t killed < <(spinners_of plain)
+at_ns=$(date +%s%N)
 check "systemctl kill" systemctl kill -s KILL plain
-becomes "kills the gang" is_gone plain
+is_killed() { ! kill -0 "${killed[@]}"; }
+becomes "kills the gang" is_killed
+printf '  no thread of it ran %s ms after the kill was asked for\n' $((($(date +%s%N) - at_ns) / 1000000))
+becomes "it is over" is_gone plain
 
 one=$(job one .id)
 before=$(restarts)

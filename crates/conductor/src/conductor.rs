@@ -334,6 +334,7 @@ impl Conductor {
             width: Width::default(),
             short_lived: ShortLived::default(),
             regroup: None,
+            way_by_limits: None,
             regroup_failed_ns: None,
             in_slot: InSlot::default(),
             cpus: Default::default(),

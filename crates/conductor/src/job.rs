@@ -38,6 +38,8 @@ pub struct Job {
     pub short_lived: ShortLived,
     /// The move between groups that it is to make, or makes.
     pub regroup: Option<Regroup>,
+    /// The move that the limits where it was called ask for.
+    pub way_by_limits: Option<Regroup>,
     /// When the last one failed (CLOCK_MONOTONIC), where it did.
     pub regroup_failed_ns: Option<u64>,
     /// The mode of its slots, by the last timetable.

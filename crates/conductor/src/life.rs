@@ -640,7 +640,7 @@ impl Conductor {
     ) -> Filed {
         let job = self.job_mut(id)?;
         if permit(job, Moment::Moved)? {
-            (job.regroup, job.regroup_failed_ns) = (None, None);
+            (job.regroup, job.regroup_failed_ns, job.way_by_limits) = (None, None, None);
             if let Some(home) = &mut job.home {
                 home.placement = placement;
                 // A tree has its members in its processes, wherever they are.

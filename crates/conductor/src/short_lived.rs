@@ -78,6 +78,10 @@ pub enum Regroup {
     ToOwn,
     /// Back to the group of all gangs.
     ToShared,
+    /// To where the gang was called: something limits the processes there from now on.
+    ToCaller,
+    /// From there to the group of all gangs: nothing limits the processes any more.
+    FromCaller,
 }
 
 /// How a gang is scheduled whose threads are short-lived.
@@ -149,6 +153,9 @@ impl Conductor {
             if job.regroup.is_some() || !is_settled || !job.eligibility(machine).is_gang() {
                 return None;
             }
+            if job.way_by_limits.is_some() {
+                return job.way_by_limits;
+            }
             match (job.has_own_group(), job.short_lived.is_so()) {
                 (false, true) if uncontended.contains(&job.id) => None,
                 (false, true) => self.can_have_own_group(job).then_some(Regroup::ToOwn),
@@ -164,6 +171,23 @@ impl Conductor {
                 self.regroups.push(id);
             }
         }
+    }
+
+    /// The way that a gang is to go because of the limits where it was called, if any. It goes as
+    /// soon as it takes turns.
+    pub fn move_for_limits(&mut self, id: JobId, way: Option<Regroup>) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        if std::mem::replace(&mut job.way_by_limits, way) != way && way.is_some() {
+            self.schedule.renew();
+        }
+    }
+
+    /// Whether the threads of a job are kept from real-time priority where it lives.
+    pub fn keep_from_realtime(&mut self, id: JobId, is_kept: bool) -> Result<(), Refused> {
+        let job = self.job_mut(id)?;
+        let home = job.home.iter_mut();
+        home.for_each(|home| home.members.controls.kept_from_realtime = is_kept);
+        self.members_came(id, &[])
     }
 
     /// The gangs that are to move from now on, since the last call.

@@ -199,13 +199,13 @@ fn needs_root_empty_group_of_a_caller_stays() {
 }
 
 /// A group of version 1 whose processes have a fifth of a CPU; absent where there is none.
-fn with_quota() -> Option<CallersGroup> {
+fn with_quota(name: &str) -> Option<CallersGroup> {
     let v1 = Hierarchies::detect(&Roots::default()).unwrap().v1;
     let root = v1.get("cpu").filter(|root| root.join("cpu.cfs_quota_us").exists());
     if root.is_none() {
         skipped("no cpu controller of version 1 with quotas");
     }
-    let group = CallersGroup::below(root?, "quota");
+    let group = CallersGroup::below(root?, name);
     group.0.write("cpu.cfs_quota_us", "20000").unwrap();
     Some(group)
 }
@@ -222,7 +222,7 @@ fn needs_root_quota_of_a_caller_binds_the_job() {
     if !has_backend("rt") {
         return;
     }
-    let Some(caller) = with_quota() else { return };
+    let Some(caller) = with_quota("quota") else { return };
     let place = Place::new(&["--backend", "rt"]);
     let (limited, other) = (caller.start(), Program::spinner());
     let [job, beside] = [&limited, &other].map(|program| job_with(&place, program, 1));
@@ -247,11 +247,46 @@ fn needs_root_quota_of_a_caller_binds_the_job() {
 }
 
 #[test]
+fn needs_root_quota_that_comes_later_binds_the_job() {
+    if !has_backend("rt") {
+        return;
+    }
+    let Some(caller) = with_quota("later") else { return };
+    let limit = |quota_us: &str| caller.0.write("cpu.cfs_quota_us", quota_us).unwrap();
+    limit("-1");
+    let place = Place::new(&["--backend", "rt"]);
+    let (program, other) = (caller.start(), Program::spinner());
+    let [job, beside] = [&program, &other].map(|program| job_with(&place, program, 1));
+    let is_raised = || policies(program.pid()).contains(&SchedPolicy::Fifo);
+    let is_in_place = || groups_of(program.pid()).contains(&caller.path().to_owned());
+    wait_until("raised in its slots", is_raised);
+    if is_in_place() {
+        return skipped("gangs do not give way by groups of the cpu controller");
+    }
+    limit("20000");
+    wait_until("it is where it was called", is_in_place);
+    let before = (throttled(&caller), place.job(job).unwrap().slots);
+    wait_until("the quota is used up in slots", || {
+        assert!(is_in_place() && !is_raised());
+        throttled(&caller) > before.0 + 3 && place.job(job).unwrap().slots > before.1 + 3
+    });
+    assert!(place.job(job).unwrap().kept_by.unwrap().contains("cpu.cfs_quota_us"));
+    limit("-1");
+    wait_until("it leaves again", || !is_in_place());
+    wait_until("raised again", is_raised);
+    wait_until("slots of the other one", || place.job(beside).unwrap().slots > before.1);
+    assert!(place.job(job).unwrap().kept_by.is_none());
+    place.client().remove_process(job, program.pid_i64()).unwrap();
+    wait_released(program.pid(), "released");
+    assert!(is_in_place());
+}
+
+#[test]
 fn needs_root_jobs_leave_a_quota_where_settings_say_so() {
     if !has_backend("rt") {
         return;
     }
-    let Some(caller) = with_quota() else { return };
+    let Some(caller) = with_quota("always") else { return };
     let place = Place::configured("[cgroups]\nleave = \"always\"\n", &["--backend", "rt"]);
     let program = caller.start();
     job_with(&place, &program, 1);

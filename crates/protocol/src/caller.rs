@@ -3,8 +3,6 @@
 //! A user who makes a program unimportant by nice(1), by SCHED_IDLE or by the class idle of
 //! ionice(1), means it as a gang, too.
 
-use nix::libc;
-
 use crate::limits::{WEIGHT_DEFAULT, WEIGHT_MIN};
 use crate::v1;
 
@@ -14,10 +12,6 @@ const KERNEL_WEIGHTS: [i64; 20] =
 
 /// The number of SCHED_IDLE (sched(7)).
 const SCHED_IDLE: i64 = 5;
-
-/// Of a priority of I/O, the class (linux/ioprio.h); 3 is the class idle.
-const IO_CLASS_SHIFT: u32 = 13;
-const IO_IDLE: i64 = 3;
 
 /// How a process is scheduled, as far as a job's defaults depend on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,18 +49,17 @@ impl Caller {
     }
 }
 
-/// Whether the I/O of this thread comes after all others' (ioprio_get(2)).
+/// Whether the I/O of this thread comes after all others' (ioprio_get(2)). False where the kernel
+/// has no block devices.
 fn has_idle_io() -> bool {
-    const IOPRIO_WHO_PROCESS: libc::c_int = 1;
-    // SAFETY: it is handed no memory.
-    #[allow(unsafe_code)]
-    let priority = unsafe { libc::syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0) };
-    // Negative where the kernel has no block devices.
-    priority >> IO_CLASS_SHIFT == IO_IDLE
+    let this = ioprio::Target::Process(ioprio::Pid::from_raw(0));
+    ioprio::get_priority(this).is_ok_and(|now| now.class() == Some(ioprio::Class::Idle))
 }
 
 #[cfg(test)]
 mod tests {
+    use ioprio::{Class, Pid, Priority, Target};
+
     use super::*;
 
     #[test]
@@ -88,20 +81,14 @@ mod tests {
 
     #[test]
     fn a_caller_of_idle_io_is_idle() {
-        const IOPRIO_WHO_PROCESS: libc::c_int = 1;
-        let of = |class: i64| {
+        let of = |priority: Priority| {
             let set = move || {
-                let priority = class << IO_CLASS_SHIFT;
-                // SAFETY: it is handed no memory, and acts on this thread alone.
-                #[allow(unsafe_code)]
-                let done =
-                    unsafe { libc::syscall(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, priority) };
-                assert_eq!(done, 0);
+                ioprio::set_priority(Target::Process(Pid::from_raw(0)), priority).unwrap();
                 Caller::of_this_process().is_idle
             };
             std::thread::spawn(set).join().unwrap()
         };
-        assert!(of(IO_IDLE));
-        assert!(!of(0), "none of its own");
+        assert!(of(Priority::new(Class::Idle)));
+        assert!(!of(Priority::standard()), "none of its own");
     }
 }

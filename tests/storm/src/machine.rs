@@ -352,7 +352,7 @@ impl Machine {
         }
         home.members.admit(&mut tids, roster.beside);
         let pins = self.pins.get(&job).cloned().unwrap_or_default();
-        self.note_starters(&tids, &home.members);
+        self.note_starters(&tids, &home.members, &pins.own);
         let singles = &roster.singles;
         for &tid in tids.iter().filter(|&&tid| !home.members.knows(tid)) {
             let is_on_file =
@@ -407,13 +407,20 @@ impl Machine {
 
     /// Nobody can tell which thread of a process started another one: it may get what any of them
     /// has, or what was last read of the first one.
-    fn note_starters(&mut self, tids: &[u32], members: &Members) {
+    fn note_starters(
+        &mut self,
+        tids: &[u32],
+        members: &Members,
+        on_file: &BTreeMap<u32, Attributes>,
+    ) {
         for &tid in tids.iter().filter(|&&tid| !members.knows(tid)) {
             let Some(thread) = self.threads.get(&tid) else { continue };
             let first = self.starter(tid);
             let starter = self.threads.get(&first).map(|it| it.pid);
             let of_it = self.threads.values().filter(|it| Some(it.pid) == starter);
             let read = members.threads().iter().find(|it| it.tid == first).map(|it| it.original);
+            // Of one that leaves, it is on file.
+            let read = read.or_else(|| on_file.get(&first).copied());
             // A real-time one, or one of a wide gang in its slot, may have started it.
             let may_have_lost = |now: &Attributes| now.nice == -20 || *now == Attributes::other(0);
             let now = self.model.attributes.get(&tid).copied().unwrap_or(thread.own);
@@ -505,10 +512,11 @@ impl Machine {
     }
 
     /// Whether it is of a gang that a group of its own weighs.
-    pub fn has_own_group(&self, tid: u32) -> bool {
-        let has_own =
-            |of: &Record| matches!(of.placement, Placement::Cgroup { cpu_group: Some(_), .. });
-        self.record_of(tid).is_some_and(has_own)
+    pub fn is_apart(&self, tid: u32) -> bool {
+        let is_apart = |of: &Record| {
+            matches!(of.placement, Placement::Cgroup { cpu_group_is_shared: false, .. })
+        };
+        self.record_of(tid).is_some_and(is_apart)
     }
 
     /// What the owner of a thread wants, by what is on file.

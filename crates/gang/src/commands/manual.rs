@@ -112,7 +112,9 @@ const SCHEDULING_RUN: Section = Section::Terms(
              limits the group: a quota, a cpuset, a device filter, a firewall. Then the job stays \
              there, and gives way to others of that group alone. Under a quota of CPU time, of \
              either version, it stays and is not real-time in its slots, which the quota would not \
-             bind. gang show tells what keeps a job; gangd.toml(5), [cgroups] leave.",
+             bind. Limits that come or go while a job runs count within seconds: the job moves to \
+             its caller's group, or leaves it. gang show tells what keeps a job; gangd.toml(5), \
+             [cgroups] leave.",
         ),
         (
             "What differs in a slot",

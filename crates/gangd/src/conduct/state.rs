@@ -15,7 +15,7 @@ use std::{
 };
 
 use gang_bpf::Meter;
-use gang_conductor::{Candidate, Conductor, Home, Job, Measure, Note, Now};
+use gang_conductor::{Candidate, Conductor, Home, Job, Measure, Note, Now, Regroup};
 use gang_engine::{
     bound::{Bound, ControlFile, ControlFiles, Handles, ProcessHandle},
     listeners::Listeners,
@@ -118,6 +118,8 @@ pub struct State {
     pub hours: Option<WorkingHours>,
     /// The way to the thread that moves gangs between groups.
     pub regroups: Option<Sender<JobId>>,
+    /// The job whose limits were looked at last.
+    pub limits_seen: JobId,
     /// Actions for what changed outside the clock; they go with the next timetable.
     pub orders: Vec<Bound>,
     /// The conductor is to end.
@@ -133,6 +135,7 @@ impl State {
             roots,
             hours: None,
             regroups: None,
+            limits_seen: JobId(0),
             orders: Vec::new(),
             stopped: false,
         }
@@ -166,6 +169,15 @@ impl State {
             let _ = self.regroups.as_ref().map(|way| way.send(job));
         }
         log(self.core.take_notes());
+    }
+
+    /// The limits of a job were looked at. Where it has others than are in force, it takes them
+    /// over, and moves before that where it is to live elsewhere.
+    pub fn follow_limits(&mut self, id: JobId, way: Option<Regroup>, has_others: bool) {
+        self.core.move_for_limits(id, way);
+        if has_others && way.is_none() {
+            let _ = self.regroups.as_ref().map(|way| way.send(id));
+        }
     }
 
     fn with_measured(&mut self, job: JobId, act: impl FnOnce(&mut MeasuredGangs, &Job)) {

@@ -35,7 +35,7 @@ pub enum Leave {
 }
 
 /// The limit on processes of version 2. A job that leaves it keeps as much by itself.
-const PIDS: &str = "pids.max";
+pub(super) const PIDS: &str = "pids.max";
 
 /// Groups that are looked at for those that an earlier daemon left behind.
 const GROUPS_MAX: usize = 100_000;

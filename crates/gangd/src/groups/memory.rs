@@ -7,7 +7,10 @@
 //! (Documentation/admin-guide/cgroup-v1/memory.rst). A program that `gang run` starts has used
 //! none.
 
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use gang_engine::probe::Means;
 use gang_linux::{
@@ -77,6 +80,14 @@ impl Cgroups {
                 Ok(Some(Confinement { group, origin: Some(origin), inherited: None }))
             }
             _ => Ok(None),
+        }
+    }
+
+    /// The root of the hierarchy of version 2, where that limits memory.
+    pub(super) fn memory_root(&self) -> Option<&Path> {
+        match &self.memory {
+            MemoryControl::V2(root) => Some(root),
+            MemoryControl::V1(_) | MemoryControl::None => None,
         }
     }
 

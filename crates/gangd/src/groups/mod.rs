@@ -5,6 +5,7 @@
 
 pub mod cgroups;
 mod cpu;
+mod limits;
 pub mod location;
 mod memory;
 mod own;

@@ -26,7 +26,7 @@ impl Cgroups {
         way: Regroup,
         placement: &Placement,
     ) -> Result<Option<Placement>> {
-        if way == Regroup::ToShared {
+        if way != Regroup::ToOwn {
             return self.placement_by(job, Policy::Gang, placement).map(Some);
         }
         let Some(own) = self.group_beside(job) else { return Ok(None) };
@@ -59,7 +59,7 @@ impl Cgroups {
     }
 
     /// Whether a gang has a group for itself beside that of all gangs.
-    pub(super) fn has_own(&self, placement: &Placement) -> bool {
+    pub fn has_own(&self, placement: &Placement) -> bool {
         let Placement::Cgroup { group, cpu_group, .. } = placement else { return false };
         let at = if self.cpu.is_above() { Some(group) } else { cpu_group.as_ref() };
         let name = at.and_then(|at| at.file_name()?.to_str());

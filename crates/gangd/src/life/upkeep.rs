@@ -2,7 +2,7 @@
 
 use gang_timetable::Backend;
 
-use super::{thread_limit::OverLimit, trees::Tree};
+use super::{limits::Limited, thread_limit::OverLimit, trees::Tree};
 use crate::daemon::Daemon;
 
 impl Daemon {
@@ -11,9 +11,11 @@ impl Daemon {
     pub fn tend(&self) -> (bool, bool) {
         let forget_after = self.settings().forget_after;
         let asked = self.conductor.ask(move |state| {
+            let limited = Limited::due(state);
             let had_jobs = (!state.core.jobs.is_empty(), state.core.had_jobs);
             let (jobs, machine) = (&state.core.jobs, state.core.machine());
             (
+                limited,
                 jobs.values().filter_map(|job| Tree::due(state, job)).collect(),
                 jobs.keys().filter_map(|&job| state.singles_due(job)).collect(),
                 jobs.values()
@@ -24,9 +26,10 @@ impl Daemon {
             )
         });
         // Without a conductor there are no jobs either.
-        let Ok((trees, singles, over_limit, unused, had_jobs)) = asked else {
+        let Ok((limited, trees, singles, over_limit, unused, had_jobs)) = asked else {
             return (false, false);
         };
+        self.follow_limits(&limited);
         self.tend_trees(trees);
         self.tend_singles(singles);
         if self.backend == Backend::Rt {

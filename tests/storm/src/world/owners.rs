@@ -138,15 +138,14 @@ impl World {
         } else {
             // Nobody can tell a policy that gangd gives from the same one, chosen; nor SCHED_IDLE
             // of one that comes.
-            let is_idle =
-                self.in_idle_group && machine.has_group(tid) && !machine.has_own_group(tid);
+            let is_idle = self.in_idle_group && machine.has_group(tid) && !machine.is_apart(tid);
             let low = if is_idle { SchedPolicy::Idle } else { SchedPolicy::Batch };
             // As long as switchers follow a timetable from before its job moved, neither can be
             // told.
             let is_told = self.daemon.as_ref().is_none_or(|daemon| {
                 !daemon.core.schedule.is_changed() && !daemon.followed().is_behind
             });
-            if machine.has_own_group(tid) && !is_told {
+            if machine.is_apart(tid) && !is_told {
                 return;
             }
             let policy = [SchedPolicy::Other, low, SchedPolicy::RoundRobin][usize::from(b % 3)];

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gang_conductor::{
-    Candidate, Conductor, Home,
+    Candidate, Conductor, Home, Regroup,
     admission::Resources,
     life::{Filed, Moment},
 };
@@ -22,6 +22,28 @@ pub(super) const OWN: &str = "own";
 /// The same place in the group of all gangs.
 pub(super) fn shared(placement: Placement) -> Placement {
     in_cpu_group(placement, None)
+}
+
+/// The same place, where the first process came from.
+pub(super) fn in_place(mut placement: Placement) -> Placement {
+    if let Placement::Cgroup { cpu_group, cpu_group_is_shared, .. } = &mut placement {
+        (*cpu_group, *cpu_group_is_shared) = (None, false);
+    }
+    placement
+}
+
+pub(super) fn has_own(placement: &Placement) -> bool {
+    matches!(placement, Placement::Cgroup { cpu_group: Some(_), .. })
+}
+
+fn is_in_place(placement: &Placement) -> bool {
+    let (group, is_shared) = match placement {
+        Placement::Cgroup { cpu_group, cpu_group_is_shared, .. } => {
+            (cpu_group, cpu_group_is_shared)
+        }
+        Placement::Tree { .. } | Placement::Threads { .. } => return false,
+    };
+    group.is_none() && !is_shared
 }
 
 /// The same place in a group of the cpu controller.
@@ -79,6 +101,19 @@ impl World {
                         spec.weight = u32::from(b % 400) + 1;
                     })
                 })?;
+            }
+            // The group in which it was called is limited, or is not any more.
+            (Kind::Confine, Some(job)) if b % 4 == 1 => {
+                let core = &mut self.daemon.as_mut().ok_or(Died)?.core;
+                match core.jobs[&job].home.as_ref().map(|home| &home.placement) {
+                    Some(at) if is_in_place(at) => {
+                        core.move_for_limits(job, Some(Regroup::FromCaller));
+                    }
+                    Some(Placement::Cgroup { .. }) => {
+                        core.move_for_limits(job, Some(Regroup::ToCaller));
+                    }
+                    _ => {}
+                }
             }
             (Kind::Confine, Some(job)) => {
                 self.hit(job, Moment::Confine);

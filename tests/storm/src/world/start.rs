@@ -110,12 +110,13 @@ impl World {
     pub(super) fn members(&self, normal: Attributes, affinity: &[u32], at: &Placement) -> Members {
         let is_group = matches!(at, Placement::Cgroup { .. });
         let has_own = matches!(at, Placement::Cgroup { cpu_group: Some(_), .. });
+        let is_shared = matches!(at, Placement::Cgroup { cpu_group_is_shared: true, .. });
         let is_weighed = is_group && (self.backend == Backend::Weight || has_own);
         let controls = Controls {
             freezer: is_group,
             idle: is_weighed,
             weight: is_weighed,
-            in_idle_group: is_group && self.in_idle_group && !has_own,
+            in_idle_group: is_shared && self.in_idle_group,
             ..Controls::default()
         };
         let mut members = Members::new(controls, normal, affinity.iter().copied().collect());

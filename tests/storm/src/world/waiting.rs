@@ -9,7 +9,7 @@ use gang_timetable::{Action, Backend, Known, Standing, before_gangd};
 
 use super::{
     Died, Pending, World, nth,
-    requests::{OWN, in_cpu_group, shared},
+    requests::{OWN, has_own, in_cpu_group, in_place, shared},
 };
 
 impl World {
@@ -245,12 +245,11 @@ impl World {
         let asked = daemon.core.regroup(job).filter(|_| !daemon.pending.iter().any(is_it));
         let Some((way, placement)) = asked else { return Ok(()) };
         let Some(generation) = from else {
-            let from = match way {
-                Regroup::ToOwn => daemon.core.generation,
-                Regroup::ToShared => {
-                    let _ = daemon.core.forsake_own_group(job);
-                    daemon.core.generation + 1
-                }
+            let from = if has_own(&placement) {
+                let _ = daemon.core.forsake_own_group(job);
+                daemon.core.generation + 1
+            } else {
+                daemon.core.generation
             };
             daemon.pending.push(Pending::Regrouping { job, from: Some(from) });
             return Ok(());
@@ -267,18 +266,18 @@ impl World {
         }
         daemon.read(&mut self.machine.borrow_mut(), job);
         let mut actions = Vec::new();
+        let of = &daemon.core.jobs[&job];
+        if has_own(&placement) {
+            actions.extend(Conductor::as_others(job));
+        } else if let Some(home) = &of.home {
+            let (from, to) = (Standing::Filling, Standing::Released);
+            self.backend.actions(job, &home.members, from, to, of.in_slot, &mut actions);
+        }
         let (filed, to) = match way {
-            Regroup::ToOwn => {
-                let of = &daemon.core.jobs[&job];
-                if let Some(home) = &of.home {
-                    let (from, to) = (Standing::Filling, Standing::Released);
-                    self.backend.actions(job, &home.members, from, to, of.in_slot, &mut actions);
-                }
-                (placement.clone(), in_cpu_group(placement, Some(OWN)))
-            }
-            Regroup::ToShared => {
-                actions.extend(Conductor::as_others(job));
-                (shared(placement.clone()), shared(placement))
+            Regroup::ToOwn => (placement.clone(), in_cpu_group(placement.clone(), Some(OWN))),
+            Regroup::ToCaller => (placement.clone(), in_place(placement.clone())),
+            Regroup::ToShared | Regroup::FromCaller => {
+                (shared(placement.clone()), shared(placement.clone()))
             }
         };
         actions.iter().for_each(|action| self.machine.borrow_mut().perform(action));
@@ -290,11 +289,7 @@ impl World {
             return Ok(());
         };
         let has_failed = a % 4 == 0;
-        let back = match way {
-            Regroup::ToOwn => None,
-            Regroup::ToShared => Some(OWN),
-        };
-        let to = if has_failed { in_cpu_group(to, back) } else { to };
+        let to = if has_failed { placement } else { to };
         let (normal, affinity) = (home.normal, home.affinity.clone());
         let members = self.members(normal, &affinity, &to);
         self.hit(job, Moment::Moved);

@@ -1,16 +1,16 @@
-//! Gangs that move to a group of the cpu controller for themselves, and back.
+//! Gangs that move between groups of the cpu controller while they run.
 //!
 //! Problem: the conductor decides which gangs are weighed as a whole
-//! ([`gang_conductor::short_lived`]), and must not wait for the kernel, which moves processes. A
-//! kernel that groups real-time threads lets none of them into such a group.
+//! ([`gang_conductor::short_lived`]), and the limits where a gang was called decide whether it
+//! lives there ([`super::limits`]). The kernel moves processes, and neither may wait for that. A
+//! kernel that groups real-time threads lets none of them into a group with a quota.
 //!
-//! Approach: a thread of its own moves gangs, one after the other. On the way in, it waits until no
-//! timetable makes threads of the gang real-time ones; on the way out, until each of them has the
-//! group weigh what others weigh. The group is on file as soon as a process may be in it, beside
-//! the group that the gang came from.
+//! Approach: a thread of its own moves gangs, one after the other. It waits until no timetable
+//! makes threads of the gang real-time ones; where the gang has a group for itself, until each of
+//! them has the group weigh what others weigh. The group to which the gang moves is on file as soon
+//! as a process may be in it, beside the group that the gang came from.
 //!
-//! A gang that cannot be moved is where it was: switched thread by thread on the way in, weighed as
-//! a whole on the way out.
+//! A gang that cannot be moved is where it was, and as it was scheduled there.
 
 use std::{
     sync::mpsc::Receiver,
@@ -44,9 +44,15 @@ impl Daemon {
                 // The job has ended meanwhile.
                 Ok(()) | Err(Error::NoSuchJob(_)) => {}
                 Err(error) => {
-                    tracing::warn!(%job, ?error, "short-lived threads of a gang have few slots");
+                    tracing::warn!(%job, ?error, "a gang stays in the groups in which it is");
                     // Without a conductor nothing is decided either.
                     let _ = self.conductor.ask(move |state| state.core.cannot_regroup(now(), job));
+                }
+            }
+            match self.renew_limits(job) {
+                Ok(()) | Err(Error::NoSuchJob(_)) => {}
+                Err(error) => {
+                    tracing::warn!(%job, ?error, "a job has not all limits it is to have")
                 }
             }
         }
@@ -59,22 +65,26 @@ impl Daemon {
         let Some((way, from)) = asked else { return Ok(()) };
         let to = self.cgroups.regrouped(job, way, &from)?;
         let to = to.ok_or_else(|| Error::not_permitted("move a gang", "it has no such group"))?;
+        if self.cgroups.has_own(&from) {
+            let generation = self.conductor.ask(move |state| {
+                state.core.forsake_own_group(job)?;
+                Ok::<_, Error>(state.core.generation + 1)
+            })??;
+            self.wait_until_in_force(job, generation)?;
+            let actions = self.conductor.ask(move |state| state.weigh_as_others(job))?;
+            perform(&actions);
+        } else {
+            // In this timetable, or an earlier one, its threads are ordinary ones.
+            let generation = self.conductor.ask(|state| state.core.generation)?;
+            self.wait_until_in_force(job, generation)?;
+            self.release_again(job);
+        }
+        // A release is to find the group of all gangs as long as a process may be in it.
         let left = match way {
-            Regroup::ToOwn => {
-                // In this timetable, or an earlier one, its threads are ordinary ones.
-                let generation = self.conductor.ask(|state| state.core.generation)?;
-                self.wait_until_in_force(job, generation)?;
-                self.release_again(job);
+            Regroup::ToOwn | Regroup::ToCaller => {
                 from.clone().with_other(Cgroups::made_for_move(&from, &to))
             }
-            Regroup::ToShared => {
-                let generation = self.conductor.ask(move |state| {
-                    state.core.forsake_own_group(job)?;
-                    Ok::<_, Error>(state.core.generation + 1)
-                })??;
-                self.wait_until_in_force(job, generation)?;
-                let actions = self.conductor.ask(move |state| state.weigh_as_others(job))?;
-                perform(&actions);
+            Regroup::ToShared | Regroup::FromCaller => {
                 to.clone().with_other(Cgroups::made_for_move(&to, &from))
             }
         };

@@ -1,0 +1,92 @@
+//! The limits where a job was called, as they change while it runs.
+//!
+//! Problem: whoever limits the group of a service, a session or a batch job means the programs that
+//! were called there, at any time. A gang that left that group because nothing limited it does not
+//! notice.
+//!
+//! Approach: the limits are read again now and then. A gang goes back to where it was called when
+//! something begins to limit the processes there, and may leave once nothing does. It has the
+//! limits on memory and on the number of processes in a group of its own as well, and takes them
+//! over there.
+
+use gang_conductor::Regroup;
+use gang_linux::{Result, cgroup::Group, limits};
+use gang_schedule::{JobId, Policy};
+use gang_timetable::record::{Confinement, Placement};
+
+use super::{cgroups::Cgroups, location::PIDS};
+
+impl Cgroups {
+    /// The move of a gang to where it is to live by the limits that are in force now. Absent where
+    /// it lives there.
+    pub fn way_by_limits(&self, job: JobId, placement: &Placement) -> Result<Option<Regroup>> {
+        let to = self.placement_by(job, Policy::Gang, placement)?;
+        let (
+            Placement::Cgroup { cpu_group_is_shared: was_shared, .. },
+            Placement::Cgroup { cpu_group_is_shared: is_shared, .. },
+        ) = (placement, &to)
+        else {
+            return Ok(None);
+        };
+        let is_out = *was_shared || self.has_own(placement);
+        Ok(match (is_out, *is_shared) {
+            (true, false) => Some(Regroup::ToCaller),
+            (false, true) => Some(Regroup::FromCaller),
+            (true, true) | (false, false) => None,
+        })
+    }
+
+    /// Whether limits are in force for a job that it has not taken over. Its threads are kept from
+    /// real-time priority, or not.
+    pub fn has_other_limits(&self, placement: &Placement, is_kept: bool) -> bool {
+        let Placement::Cgroup { group, .. } = placement else { return false };
+        let has = Group::at(group).read(PIDS).unwrap_or_default();
+        self.kept_from_realtime(placement).is_some() != is_kept
+            || self.process_limit(placement).is_some_and(|limit| limit != has.trim())
+            || self.inherited_memory(placement).is_some_and(|now| {
+                now != placement.confinement().and_then(|confinement| confinement.inherited)
+            })
+    }
+
+    /// Has a job keep the limit on processes of the group that it left.
+    pub fn renew_process_limit(&self, placement: &Placement) -> Result<()> {
+        let Placement::Cgroup { group, origin, .. } = placement else { return Ok(()) };
+        match self.process_limit(placement) {
+            Some(limit) if limit == "max" => Group::at(group).write(PIDS, limit),
+            Some(_) => self.keep_limits(&Group::at(group), origin),
+            None => Ok(()),
+        }
+    }
+
+    /// The limit on its processes that a job is to have in its own group. Absent where a group above
+    /// has it.
+    fn process_limit(&self, placement: &Placement) -> Option<String> {
+        let Placement::Cgroup { group, origin, .. } = placement else { return None };
+        self.left_group(placement).filter(|_| self.can_limit_processes)?;
+        let least = limits::least(self.root.as_ref()?, origin, PIDS);
+        match least {
+            Some(most) => Some(most.to_string()),
+            None => Group::at(group).has(PIDS).then(|| "max".to_owned()),
+        }
+    }
+
+    /// The limit on memory that a job is to keep, if there is any now. Absent where the job is
+    /// below the group that has it.
+    fn inherited_memory(&self, placement: &Placement) -> Option<Option<u64>> {
+        let Placement::Cgroup { origin, .. } = placement else { return None };
+        self.left_group(placement)?;
+        Some(limits::least(self.memory_root()?, origin, "memory.max"))
+    }
+
+    /// Where the memory of a job is to be limited from now on, of which so much is promised to it.
+    pub fn confinement_by_limits(
+        &self,
+        placement: &Placement,
+        mem_bytes: u64,
+    ) -> Option<Confinement> {
+        let Placement::Cgroup { group, memory, .. } = placement else { return None };
+        let Some(inherited) = self.inherited_memory(placement) else { return memory.clone() };
+        let confinement = Confinement { group: group.clone(), origin: None, inherited };
+        (mem_bytes > 0 || inherited.is_some()).then_some(confinement)
+    }
+}

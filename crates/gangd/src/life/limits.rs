@@ -1,0 +1,104 @@
+//! Limits that change while jobs run.
+//!
+//! Problem: the kernel tells nobody that a limit of a group has changed.
+//!
+//! Approach: the main thread reads the limits of some jobs each round, so that each job is looked
+//! at every few seconds. Where a job is to live elsewhere, or has other limits than are in force,
+//! the thread that moves gangs does the rest.
+
+use gang_conductor::Regroup;
+use gang_schedule::{JobId, Policy};
+use gang_timetable::{
+    Backend,
+    record::{Confinement, Placement},
+};
+
+use crate::{conduct::state::State, daemon::Daemon, error::Error};
+
+/// Rounds in which each job is looked at.
+const ROUNDS: usize = 16;
+
+/// A job whose limits are to be read.
+pub struct Limited {
+    job: JobId,
+    placement: Placement,
+    is_gang: bool,
+    /// The way that it is to go already.
+    way: Option<Regroup>,
+    is_kept_from_realtime: bool,
+}
+
+impl Limited {
+    /// The jobs that come after those that were looked at last.
+    pub fn due(state: &mut State) -> Vec<Limited> {
+        let (all, last) = (&state.core.jobs, state.limits_seen);
+        let later = all.range(JobId(last.0 + 1)..).chain(all.range(..=last));
+        let limited = later.filter_map(|(&job, of)| {
+            let home = of.home.as_ref()?;
+            let Placement::Cgroup { .. } = home.placement else { return None };
+            Some(Limited {
+                job,
+                placement: home.placement.clone(),
+                is_gang: of.spec.policy == Policy::Gang && of.regroup.is_none(),
+                way: of.way_by_limits,
+                is_kept_from_realtime: home.members.controls.kept_from_realtime,
+            })
+        });
+        let due: Vec<Limited> = limited.take(all.len().div_ceil(ROUNDS)).collect();
+        state.limits_seen = due.last().map_or(last, |of| of.job);
+        due
+    }
+}
+
+impl Daemon {
+    /// Looks at the limits of some jobs.
+    pub fn follow_limits(&self, limited: &[Limited]) {
+        for of in limited {
+            let (job, before) = (of.job, of.way);
+            let way = self.way_by_limits(of);
+            let has_others = self.cgroups.has_other_limits(&of.placement, of.is_kept_from_realtime);
+            if way != before || has_others {
+                let follow = move |state: &mut State| state.follow_limits(job, way, has_others);
+                // Without a conductor there are no jobs either.
+                let _ = self.conductor.ask(follow);
+            }
+        }
+    }
+
+    fn way_by_limits(&self, of: &Limited) -> Option<Regroup> {
+        let is_switched = self.backend == Backend::Rt && of.is_gang;
+        let way = is_switched.then(|| self.cgroups.way_by_limits(of.job, &of.placement))?;
+        way.unwrap_or_else(|error| {
+            // The job cannot live where it was called, and stays.
+            tracing::debug!(job = %of.job, %error, source = %error.source, "limits are left");
+            None
+        })
+    }
+
+    /// Has a job take over the limits that are in force for it now.
+    pub(super) fn renew_limits(&self, job: JobId) -> Result<(), Error> {
+        // Where it lives stays as it is meanwhile.
+        let _changing = self.locks.policy();
+        let asked = self.conductor.ask(move |state| {
+            let of = state.job(job)?;
+            let placement = of.home.as_ref().map(|home| home.placement.clone());
+            Ok::<_, Error>(placement.map(|at| (at, of.resources.mem_bytes, of.mem_is_enforced)))
+        })??;
+        let Some((placement, mem_bytes, is_enforced)) = asked else { return Ok(()) };
+        let is_kept = self.cgroups.kept_from_realtime(&placement).is_some();
+        self.conductor.ask(move |state| state.core.keep_from_realtime(job, is_kept))??;
+        self.cgroups.renew_process_limit(&placement)?;
+        let before = placement.confinement().cloned();
+        let at = self.cgroups.confinement_by_limits(&placement, mem_bytes);
+        if at != before {
+            let now = at.clone();
+            self.change_on_file(move |state| Ok(state.core.confine(job, now, is_enforced)?))?;
+            // Lifted where it was, if there is none any more.
+            let lifted = || before.map(|before| Confinement { inherited: None, ..before });
+            if let Some(at) = at.or_else(lifted) {
+                self.cgroups.limit(&at, mem_bytes)?;
+            }
+        }
+        Ok(())
+    }
+}

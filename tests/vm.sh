@@ -9,14 +9,14 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-all=(cgroup2 clock suspend cpus pids systemd)
+all=(cgroup2 clock suspend cpus pids systemd containers)
 # Take long, and so have to be named.
 more=(lab tests)
 suite=trixie
 mirror=${VM_MIRROR:-http://deb.debian.org/debian}
 # Of trixie-backports; it has sched_ext, too.
 kernel_package=${VM_KERNEL:-linux-image-6.18.15+deb13-amd64}
-packages=dbus,init-system-helpers,jq,kmod,libelf1t64,procps,systemd,systemd-sysv,util-linux,zlib1g
+packages=dbus,init-system-helpers,jq,kmod,libelf1t64,procps,runc,systemd,systemd-sysv,util-linux,zlib1g
 # The options by which the guest of the lab sees the files of this machine.
 modules=(netfs 9pnet 9pnet_virtio 9p overlay)
 

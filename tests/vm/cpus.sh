@@ -28,6 +28,15 @@ for backend in rt weight freeze signal; do
     go_on "$backend, with two CPUs again" one other
     check "$backend, with two CPUs again: the invariants hold" gang check
   done
+  # Who comes with one CPU may run on the other one once that is back.
+  check "$backend: a CPU goes offline before a gang is called" online 0
+  becomes "$backend: gangd knows of one CPU" has_cpus 1
+  start_gang late --min 1
+  all+=("${spinners[@]}")
+  go_on "$backend: one that came with one CPU" late
+  online 1
+  becomes "$backend: gangd knows of two CPUs" has_cpus 2
+  go_on "$backend: it, with two CPUs" late
   # The last thing that it hears of is that there are fewer.
   check "$backend: a CPU goes offline before the daemon is killed" online 0
   becomes "$backend: gangd knows of one CPU" has_cpus 1

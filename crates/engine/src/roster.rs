@@ -374,9 +374,13 @@ impl Roster {
         let (singles, pins) = (self.kind.singles(), &self.pins);
         let mut new = Vec::new();
         let has_own = members.has_own_attributes() || !pins.all_own().is_empty();
+        let everywhere = members.everywhere.clone();
         let came = members.update(&self.numbers, |tid| {
             new.push(tid);
-            let (now, cpus) = (thread::attributes(tid).ok()?, thread::affinity(tid).ok()?);
+            let (now, mut cpus) = (thread::attributes(tid).ok()?, thread::affinity(tid).ok()?);
+            if cpus != everywhere && !pins.were_given(&cpus) {
+                cpus = thread::cpus_allowed(proc_root, tid).ok()?;
+            }
             let single = singles.iter().find(|single| single.tid == tid);
             let original = single.map(|single| single.normal.into());
             let original = pins.own(tid).or(original);
@@ -409,14 +413,9 @@ impl Roster {
         }
         for &tid in self.cpus.next(&self.numbers, CPUS_SEEN_AGAIN) {
             let Ok(mut cpus) = thread::affinity(tid) else { continue };
-            // The call leaves out those that are offline.
             if !members.is_usual(tid, &cpus) {
-                let all = process::cpus_allowed(proc_root, tid).ok().and_then(|it| it.parse().ok());
-                // Nor is the file read under the lock under which they are changed.
-                if thread::affinity(tid).ok().as_ref() != Some(&cpus) {
-                    continue;
-                }
-                cpus = all.unwrap_or(cpus);
+                let Ok(all) = thread::cpus_allowed(proc_root, tid) else { continue };
+                cpus = all;
             }
             let were_given = self.pins.were_given(&cpus);
             members.see_cpus(tid, cpus, were_given, &self.online);

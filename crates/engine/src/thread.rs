@@ -1,8 +1,8 @@
 //! Attributes, CPUs and signals, between timetables, Linux and files.
 
-use std::io;
+use std::{io, path::Path};
 
-use gang_linux::sched;
+use gang_linux::{process, sched};
 use gang_schedule::CpuSet;
 use gang_timetable::{self as timetable, Attributes, Known, SchedPolicy};
 use rustix::process::Signal;
@@ -66,6 +66,24 @@ fn change(tid: u32, now: &Attributes, then: &Attributes) -> io::Result<()> {
 pub fn affinity(tid: u32) -> io::Result<CpuSet> {
     Ok(sched::affinity(tid)?.into_iter().collect())
 }
+
+/// The same, with those that are offline among them: the call leaves these out, and the file is not
+/// read under the lock under which they are changed.
+pub fn cpus_allowed(proc_root: &Path, tid: u32) -> io::Result<CpuSet> {
+    let mut online = affinity(tid)?;
+    for _ in 0..READINGS_MAX {
+        let listed = process::cpus_allowed(proc_root, tid).map_err(|error| error.source)?;
+        let again = affinity(tid)?;
+        match listed.parse() {
+            Ok(all) if again == online => return Ok(all),
+            _ => online = again,
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::ResourceBusy, "its CPUs are changed all the time"))
+}
+
+/// Readings of what others may change meanwhile.
+const READINGS_MAX: usize = 16;
 
 /// Allocates nothing.
 pub fn set_affinity(tid: u32, cpus: &CpuSet) -> io::Result<()> {

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use gang_conductor::Home;
 use gang_engine::{bound::ProcessHandle, pins::Pins, release, singles, thread};
-use gang_linux::{cgroup::Group, error::unless_gone, process, sched};
+use gang_linux::{cgroup::Group, error::unless_gone, process};
 use gang_schedule::{CpuSet, JobId, Policy};
 use gang_timetable::{
     Attributes, Controls, Members, Seen, before_gangd, is_raised,
@@ -162,7 +162,8 @@ impl Daemon {
         let (normal, everywhere) = first;
         let tids = process::threads(&self.roots.proc, pid).unwrap_or_default();
         let seen = |tid| {
-            let (now, cpus) = (thread::attributes(tid).ok()?, thread::affinity(tid).ok()?);
+            let (now, cpus) =
+                (thread::attributes(tid).ok()?, thread::cpus_allowed(&self.roots.proc, tid).ok()?);
             let original = Some(before_gangd(now, *normal, false));
             Some(Seen { tid, now, cpus, were_given: false, original, started_by: None })
         };
@@ -191,7 +192,8 @@ impl Daemon {
         if is_raised(&normal) {
             normal = Attributes::other(normal.nice);
         }
-        let affinity = sched::affinity(process.pid).map_err(gone)?;
+        let everywhere = thread::cpus_allowed(&self.roots.proc, process.pid).map_err(gone)?;
+        let affinity: Vec<u32> = everywhere.iter().collect();
         let started = process::stat(&self.roots.proc, process.pid)?.start_ticks;
         let mem_bytes = self
             .conductor
@@ -200,7 +202,6 @@ impl Daemon {
         placement.set_confinement(at.clone());
         let first = (process.pid, started);
         let own = self.own(&(normal, CpuSet::new()), process.pid);
-        let everywhere = affinity.iter().copied().collect();
         let nobody = Members::new(Controls::default(), normal, everywhere);
         let mut home = Home::new(placement.clone(), nobody, normal, affinity.clone());
         home.coming = Some(first);

@@ -17,8 +17,9 @@ use gang_engine::{
     pins::Pins,
     roster::Roster,
     singles::{self, Others},
+    thread,
 };
-use gang_linux::{process, sched};
+use gang_linux::process;
 use gang_protocol::v1;
 use gang_schedule::{CpuSet, JobId};
 use gang_timetable::{
@@ -231,18 +232,20 @@ impl Daemon {
         record: Record,
     ) -> Result<(), Error> {
         let gone = |_| Error::NoSuchThread(single.tid);
-        let cpus: CpuSet = sched::affinity(single.tid).map_err(gone)?.into_iter().collect();
+        let cpus = thread::cpus_allowed(&self.roots.proc, single.tid).map_err(gone)?;
         self.files.put(Some(record))?;
         self.conductor.ask(move |state| state.add_single(job, single, cpus))?
     }
 
     /// The first one of a job, and the schedule learns of it.
     fn attach_first_thread(&self, job: JobId, single: Single) -> Result<(), Error> {
-        let affinity = sched::affinity(single.tid).map_err(|_| Error::NoSuchThread(single.tid))?;
+        let everywhere = thread::cpus_allowed(&self.roots.proc, single.tid)
+            .map_err(|_| Error::NoSuchThread(single.tid))?;
         let placement = Placement::Threads { threads: vec![single] };
         let normal = single.normal.into();
         let roster = Roster::of_threads(vec![single]);
-        let members = roster.members(normal, affinity.iter().copied().collect());
+        let affinity = everywhere.iter().collect();
+        let members = roster.members(normal, everywhere);
         let home = Home::new(placement, members, normal, affinity);
         let at = home.clone();
         let record =

@@ -1,0 +1,92 @@
+# shellcheck shell=bash disable=SC2154,SC2034
+# Containers of runc(8), as Docker and podman have them: gangs called within, and who manages the
+# container.
+
+runtime() { runc --root /run/vm/runc "$@"; }
+# container NAME FILTER COMMAND… : starts one whose root is this machine's, which has its network
+# and hears of its processes by a filter of `runc spec`; its last words are in NAME.log.
+container() {
+  local name=$1 filter=$2 bundle=/run/vm/$1
+  shift 2
+  mkdir -p "$bundle"
+  runc spec --bundle "$bundle" || return
+  jq "$filter"' | .process.terminal = false | .root = {path: "/", readonly: true}
+    | .process.args = $ARGS.positional | .linux.cgroupsPath = "/'"$name"'"
+    | .process.env += ["PATH=/opt/gangd/usr/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
+    | .linux.namespaces -= [{type: "network"}]' \
+    "$bundle/config.json" --args -- "$@" >"$bundle/new" || return
+  mv "$bundle/new" "$bundle/config.json"
+  # The root of a guest that runs from memory cannot be pivoted.
+  runtime run --no-pivot --detach --bundle "$bundle" "$name" \
+    </dev/null >"/run/vm/$name.log" 2>&1
+}
+# Docker's --pid=host.
+same_pids='.linux.namespaces -= [{type: "pid"}]'
+quota='.linux.resources.cpu = {quota: 20000, period: 100000}'
+has_ended() { [[ $(runtime state "$1" | jq -r .status) == stopped ]]; }
+is_called() { (($(spinners_of "$1" | wc -l) == 1)); }
+stays_in() { [[ $(job "$1" .cgroup) == "$groups/$2"/* ]]; }
+kept_by() { grep -q "$2" <<<"$(job "$1" .kept_by)"; }
+throttled() { sed -n 's/^nr_throttled //p' "$groups/$1/cpu.stat"; }
+is_throttled() { (($(throttled "$1") > $2 + 3)); }
+
+start_daemon
+start_gang outside
+gang_of_one() { # gang_of_one NAME : the command that calls it in a container
+  called=(env "GANG_SOCKET=$GANG_SOCKET" gang run -q -n 1 --name "$1" -- bash -c "bash -c '$spin' & wait")
+}
+
+gang_of_one boxed
+check "a container with a quota calls a gang" container box "$same_pids | $quota" "${called[@]}"
+becomes "it runs" is_called boxed
+check "it stays in its container" stays_in boxed box
+check "gang show says why" kept_by boxed 'cpu.max of'
+go_on "in its container" boxed outside
+before=$(throttled box)
+becomes "its quota holds" is_throttled box "$before"
+check "runc pause" runtime pause box
+frozen() { grep -qx "frozen 1" "$(job boxed .cgroup)/cgroup.events"; }
+becomes "the gang stands still" frozen
+go_on "beside one that stands still" outside
+check "runc resume" runtime resume box
+go_on "after that" boxed outside
+check "a larger quota is set" runtime update --cpu-quota 150000 box
+before=$(throttled box)
+go_on "with the larger one" boxed
+check "runc kill" runtime kill box KILL
+becomes "ends its program" has_ended box
+check "runc delete" runtime delete --force box
+becomes "the gang is over" is_gone boxed
+check "its group is gone" test ! -e "$groups/box"
+
+gang_of_one filtered
+check "a container with the usual filter of devices calls a gang" container filter "$same_pids" "${called[@]}"
+becomes "it runs" is_called filtered
+check "it stays in its container" stays_in filtered filter
+check "gang show says why" kept_by filtered 'a BPF program of'
+go_on "in its container" filtered outside
+check "runc delete" runtime delete --force filter
+becomes "the gang is over" is_gone filtered
+check "its group is gone" test ! -e "$groups/filter"
+
+# A container of its own numbers of processes.
+call=(sh -c "GANG_SOCKET=$GANG_SOCKET gang run -q -n 1 -- true 2>&1; echo code \$?")
+check "one with a PID namespace asks the machine's daemon" container apart . "${call[@]}"
+becomes "it ends" has_ended apart
+check "it is told what to do" grep -q 'give the container a daemon of its own' /run/vm/apart.log
+check "its code is that of gang itself" grep -qx 'code 125' /run/vm/apart.log
+check "runc delete" runtime delete --force apart
+# Its own daemon has a file system of its own to put its socket into.
+own='.mounts += [{destination: "/tmp", type: "tmpfs", source: "tmpfs"}]'
+call=(env GANG_SOCKET=/tmp/gangd.sock gang run -q -n 1 -- sh -c 'echo within; exit 7')
+check "one whose first program is a gang" container own "$own" "${call[@]}"
+becomes "it ends" has_ended own
+check "its program ran" grep -qx within /run/vm/own.log
+check "runc delete" runtime delete --force own
+becomes "its group is gone" test ! -e "$groups/own"
+
+go_on "at last" outside
+end_gang outside
+stop_daemon
+is_left() { compgen -G "$groups/*gangd*"; }
+check "no group is left" test -z "$(is_left)"

@@ -394,12 +394,12 @@ END
 
     // Containers.
 
-    /// The numbers of processes in a PID namespace mean nothing outside of it: of a client there
-    /// `cred_to_ucred` tells the daemon number 0, by `pid_vnr`. A daemon inside the namespace
-    /// serves it (crates/gang/tests/containers.rs).
+    /// With the backend `signal` gang is not the program, and has no number of it that means
+    /// anything outside of the namespace: `pid_vnr` makes it. A daemon inside the namespace serves
+    /// it (crates/gang/tests/containers.rs).
     pid_namespace_of_its_own ["root", "unshare -pf --mount-proc true"] r#"
         unshare -pf --mount-proc $RUN true
-        echo $?"# unlike [] "125";
+        echo $?"# unlike ["signal"] "125";
     pid_namespace_within ["root", "unshare -pf --mount-proc true"] r#"
         $RUN unshare -pf --mount-proc $LOOK 7"#;
     user_namespace ["unshare -Ur true"] r#"

@@ -3,22 +3,25 @@
 # container.
 
 runtime() { runc --root /run/vm/runc "$@"; }
-# container NAME FILTER COMMAND… : starts one whose root is this machine's, which has its network
-# and hears of its processes by a filter of `runc spec`; its last words are in NAME.log.
+mkdir -p /run/vm/root
+mount --bind / /run/vm/root
+# container NAME FILTER COMMAND… : starts one that has the files, the network and the daemon's
+# socket of this machine. The filter changes what `runc spec` says; its words are in NAME.log.
 container() {
   local name=$1 filter=$2 bundle=/run/vm/$1
   shift 2
   mkdir -p "$bundle"
   runc spec --bundle "$bundle" || return
-  jq "$filter"' | .process.terminal = false | .root = {path: "/", readonly: true}
+  jq "$filter"' | .process.terminal = false | .root = {path: "/run/vm/root", readonly: true}
     | .process.args = $ARGS.positional | .linux.cgroupsPath = "/'"$name"'"
     | .process.env += ["PATH=/opt/gangd/usr/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
+    | .mounts += [{destination: "/run/vm", type: "bind", source: "/run/vm", options: ["rbind"]}]
     | .linux.namespaces -= [{type: "network"}]' \
     "$bundle/config.json" --args -- "$@" >"$bundle/new" || return
   mv "$bundle/new" "$bundle/config.json"
   # The root of a guest that runs from memory cannot be pivoted.
   runtime run --no-pivot --detach --bundle "$bundle" "$name" \
-    </dev/null >"/run/vm/$name.log" 2>&1
+    </dev/null >"/run/vm/$name.log" 2>&1 || { cat "/run/vm/$name.log"; return 1; }
 }
 # Docker's --pid=host.
 same_pids='.linux.namespaces -= [{type: "pid"}]'
@@ -57,7 +60,7 @@ check "runc kill" runtime kill box KILL
 becomes "ends its program" has_ended box
 check "runc delete" runtime delete --force box
 becomes "the gang is over" is_gone boxed
-check "its group is gone" test ! -e "$groups/box"
+becomes "its group is gone" test ! -e "$groups/box"
 
 gang_of_one filtered
 check "a container with the usual filter of devices calls a gang" container filter "$same_pids" "${called[@]}"
@@ -67,15 +70,22 @@ check "gang show says why" kept_by filtered 'a BPF program of'
 go_on "in its container" filtered outside
 check "runc delete" runtime delete --force filter
 becomes "the gang is over" is_gone filtered
-check "its group is gone" test ! -e "$groups/filter"
+becomes "its group is gone" test ! -e "$groups/filter"
 
-# A container of its own numbers of processes.
-call=(sh -c "GANG_SOCKET=$GANG_SOCKET gang run -q -n 1 -- true 2>&1; echo code \$?")
-check "one with a PID namespace asks the machine's daemon" container apart . "${call[@]}"
-becomes "it ends" has_ended apart
-check "it is told what to do" grep -q 'give the container a daemon of its own' /run/vm/apart.log
-check "its code is that of gang itself" grep -qx 'code 125' /run/vm/apart.log
-check "runc delete" runtime delete --force apart
+# Containers whose processes have numbers of their own.
+gang_of_one apart
+check "one with a PID namespace calls a gang of the machine's daemon" container apart "$quota" "${called[@]}"
+becomes "it runs" is_called apart
+check "it stays in its container" stays_in apart apart
+go_on "in its container" apart outside
+call=(env "GANG_SOCKET=$GANG_SOCKET" gang adopt 1 -n 1 --name other)
+check "another one names a process" container names . "${call[@]}"
+becomes "it ends" has_ended names
+check "it is told what to do" grep -q 'give the container a daemon of its own' /run/vm/names.log
+check "nothing came of it" is_gone other
+for name in apart names; do check "runc delete" runtime delete --force "$name"; done
+becomes "the gang is over" is_gone apart
+becomes "its group is gone" test ! -e "$groups/apart"
 # Its own daemon has a file system of its own to put its socket into.
 own='.mounts += [{destination: "/tmp", type: "tmpfs", source: "tmpfs"}]'
 call=(env GANG_SOCKET=/tmp/gangd.sock gang run -q -n 1 -- sh -c 'echo within; exit 7')

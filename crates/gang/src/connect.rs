@@ -13,7 +13,7 @@ const STARTS_MAX: usize = 3;
 
 /// Connects to a daemon. Where none listens, first releases what a dead one left behind.
 pub fn connect(daemon: &Surroundings) -> Result<Client> {
-    Client::find_from(daemon).map_err(|error| {
+    Client::find_beyond(daemon).map_err(|error| {
         if error.is_no_daemon() {
             leftovers::release_and_report(daemon);
         }
@@ -24,7 +24,7 @@ pub fn connect(daemon: &Surroundings) -> Result<Client> {
 /// Connects to a daemon, and starts one of the user's where none listens. That one takes over the
 /// jobs that a dead one left; where none can be started, they are released.
 pub fn connect_or_start(daemon: &Surroundings, backend: Option<&str>) -> Result<Client> {
-    let mut outcome = Client::find_from(daemon);
+    let mut outcome = Client::find_beyond(daemon);
     for _ in 0..STARTS_MAX {
         if !outcome.as_ref().is_err_and(ClientError::is_no_daemon) {
             break;
@@ -36,7 +36,7 @@ pub fn connect_or_start(daemon: &Surroundings, backend: Option<&str>) -> Result<
             return Err(error.context(doing));
         }
         leftovers::release_others(daemon, &socket);
-        outcome = Client::find_from(daemon);
+        outcome = Client::find_beyond(daemon);
     }
     outcome.map_err(Into::into)
 }

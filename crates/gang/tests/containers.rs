@@ -85,19 +85,32 @@ fn shell_word(text: &str) -> String {
 }
 
 #[test]
-fn needs_root_client_below_its_daemons_namespace_is_told_so() {
+fn needs_root_client_below_its_daemons_namespace_is_a_gang_of_it() {
     let Some(place) = place() else { return };
     let gang = place.programs.join("gang");
     let _job =
         Program::start(place.gang(&["run", "-q", "--", "sleep", "infinity"]).stdin(Stdio::null()));
     wait_until("a daemon is there", || place.jobs().len() == 1);
-    for (words, code) in [(&["ls"][..], 1), (&["run", "--", "true"], 125)] {
-        let output = contained(&place, &[&[gang.to_str().unwrap()], words].concat());
-        let expected =
-            format!("gang: cannot use gangd at {}: {UNSEEN}\n", place.socket().display());
-        assert_eq!((output.status.code(), stderr(&output)), (Some(code), expected));
+    let contained =
+        |words: &[&str]| contained(&place, &[&[gang.to_str().unwrap()], words].concat());
+    // Gang is process 1 there, and so is the program; the machine's process 1 is another one.
+    let script = "echo $$ of $(grep -c job- /proc/self/cgroup); \"$GANG\" ls --json; \
+                  \"$GANG\" run -- sh -c 'echo inner'; exit 4";
+    let output = contained(&["run", "-q", "--name", "within", "--", "sh", "-c", script]);
+    let (said, errors) = (stdout(&output), stderr(&output));
+    assert_eq!(output.status.code(), Some(4), "{errors}");
+    assert!(said.starts_with("1 of 1\n") && said.contains("\"within\""), "{said}");
+    assert!(said.ends_with("inner\n"), "{said}");
+    assert!(errors.contains("runs in job 2, in which gang run was called"), "{errors}");
+    // Numbers are the machine's.
+    for words in
+        [&["adopt", "1", "-n", "1", "--name", "x"][..], &["adopt", "--thread", "1", "-n", "1"]]
+    {
+        let output = contained(words);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stderr(&output).contains(UNSEEN), "{output:?}");
     }
-    assert_eq!(place.jobs().len(), 1);
+    wait_until("no job is left of it", || place.jobs().len() == 1);
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn the_program_has_the_pid_that_was_added() {
         [
             "GetStatus()".to_owned(),
             "Register(sh, 2, 1, batch, gang, 100)".to_owned(),
-            format!("AddProcess(42, {pid})"),
+            "AddCaller(42)".to_owned(),
         ]
     );
 }

@@ -73,8 +73,10 @@ const SECTIONS: [(&str, &[(&str, &str)]); 5] = [
             ),
             (
                 "PID namespaces",
-                "A client of another PID namespace may look at jobs, and suspend and end its own. It \
-                 can name no process or thread: its numbers are those of others here. The daemon \
+                "A client of a PID namespace below the daemon's may make a job of itself, by \
+                 AddCaller. One of another PID namespace may look at jobs, and suspend and end its \
+                 own. Neither can name a process or thread: its numbers are those of others here. \
+                 The daemon \
                  does not start where /proc is of another PID namespace than its own.",
             ),
         ],

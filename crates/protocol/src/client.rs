@@ -11,7 +11,7 @@ use crate::paths::Surroundings;
 use crate::progress;
 use crate::timeout;
 use crate::{auto1, v1};
-use connection::Connection;
+use connection::{Connection, Numbers};
 
 /// Longest wait for the daemon, at each of connecting, writing and reading, unless `$GANG_TIMEOUT`
 /// is set.
@@ -113,14 +113,29 @@ impl Client {
         Self::find_within(surroundings, TIMEOUT)
     }
 
+    /// As [`find_from`](Self::find_from), also where the daemon is outside of this process's PID
+    /// namespace: numbers of processes in answers are the daemon's then, and the daemon refuses
+    /// those in requests.
+    pub fn find_beyond(surroundings: &Surroundings) -> Result<Self, ClientError> {
+        Self::first_of(surroundings, TIMEOUT, Numbers::OfDaemon)
+    }
+
     /// As [`find_from`](Self::find_from), with another bound than [`TIMEOUT`] for each wait.
     pub fn find_within(
         surroundings: &Surroundings,
         timeout: Duration,
     ) -> Result<Self, ClientError> {
+        Self::first_of(surroundings, timeout, Numbers::Shared)
+    }
+
+    fn first_of(
+        surroundings: &Surroundings,
+        timeout: Duration,
+        numbers: Numbers,
+    ) -> Result<Self, ClientError> {
         let candidates = surroundings.candidates();
         for socket in &candidates {
-            match Self::connect_within(socket, timeout) {
+            match Self::open(socket, timeout, numbers) {
                 Err(ClientError::NoDaemon { .. }) => {}
                 other => return other,
             }
@@ -136,7 +151,12 @@ impl Client {
     /// As [`connect`](Self::connect), with another bound than [`TIMEOUT`] for each wait.
     /// That of `$GANG_TIMEOUT` comes before either.
     pub fn connect_within(socket: &Path, timeout: Duration) -> Result<Self, ClientError> {
-        Connection::open(socket, timeout::or_usual(timeout)).map(|connection| Client { connection })
+        Self::open(socket, timeout, Numbers::Shared)
+    }
+
+    fn open(socket: &Path, timeout: Duration, numbers: Numbers) -> Result<Self, ClientError> {
+        let connection = Connection::open(socket, timeout::or_usual(timeout), numbers)?;
+        Ok(Client { connection })
     }
 
     /// Has something done when the daemon has been silent for a while: as a request waits for its
@@ -187,6 +207,23 @@ impl Client {
         self.connection
             .call("AddProcess", v1::AddProcess_Args { job, pid }, doing)
             .map(|v1::AddProcess_Reply {}| ())
+    }
+
+    /// The same for this process, whatever number the daemon has of it. The connection is to be this
+    /// process's own, not its parent's.
+    pub fn add_caller(&mut self, job: i64) -> Result<(), ClientError> {
+        let doing = format!("adding this process to job {job}");
+        self.connection
+            .call("AddCaller", v1::AddCaller_Args { job }, doing)
+            .map(|v1::AddCaller_Reply {}| ())
+    }
+
+    /// The job that this process is in.
+    pub fn get_caller(&mut self) -> Result<Option<i64>, ClientError> {
+        let doing = "asking for the job of this process".to_owned();
+        let reply = self.connection.call("GetCaller", v1::GetCaller_Args {}, doing)?;
+        let v1::GetCaller_Reply { job } = reply;
+        Ok(job)
     }
 
     /// Takes a single thread into a job; the rest of its process is none of it.

@@ -171,11 +171,12 @@ const DAEMON_RUN: Section = Section::Terms(
         ),
         (
             "Containers",
-            "In a container, gang run starts a daemon of the container's own. It takes a /proc of \
-             the same PID namespace. Processes have other numbers in another PID namespace, so a \
-             client in a container is refused by a daemon outside of it; set GANG_SOCKET to a \
-             socket of the container's own. A client outside may list the jobs of a daemon in a \
-             container, and can neither add nor adopt processes.",
+            "In a container, gang run starts a daemon of the container's own, which takes a /proc \
+             of the same PID namespace; or it uses the machine's, where the container has that \
+             one's socket (docker run -v /run/gangd:/run/gangd). Then the container's limits hold, \
+             and gang show has the machine's numbers of processes. Where the daemon takes gangs in \
+             turn by signals, and for gang adopt, a client has to share the daemon's PID \
+             namespace. Nor does a daemon in a container take processes from outside of it.",
         ),
     ],
 );

@@ -59,10 +59,8 @@ pub fn run(args: &Run, socket: Option<&Path>) -> Result<()> {
 /// The job that this process is in already: `$GANG_JOB`, where the daemon says so, too.
 fn own_job(daemon: &Surroundings) -> Option<i64> {
     let job = std::env::var("GANG_JOB").ok()?.parse().ok()?;
-    let mut client = Client::find_from(daemon).ok()?;
-    let own = i64::from(std::process::id());
-    let has_own = |of: &v1::Process| of.pid == own;
-    client.show_job(job).ok()?.processes?.iter().any(has_own).then_some(job)
+    let own = Client::find_beyond(daemon).ok()?.get_caller().ok()?;
+    (own == Some(job)).then_some(job)
 }
 
 /// Becomes a program of the job that this process is in: a gang within a gang could not be
@@ -89,7 +87,7 @@ fn become_program(
     command: &[OsString],
     variables: Vec<(OsString, OsString)>,
 ) -> Result<()> {
-    registered.client.add_process(registered.id, std::process::id().into())?;
+    registered.client.add_caller(registered.id)?;
     let error = execute(file, command, variables.into_iter());
     // The job ends with this process, its only one.
     drop(registered);

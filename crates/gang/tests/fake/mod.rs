@@ -240,6 +240,19 @@ impl v1::VarlinkInterface for Fake {
         }
     }
 
+    fn add_caller(&self, call: &mut dyn v1::Call_AddCaller, job: i64) -> varlink::Result<()> {
+        self.record(format!("AddCaller({job})"));
+        match self.refuses_processes {
+            true => call.reply_no_such_process(1),
+            false => call.reply(),
+        }
+    }
+
+    fn get_caller(&self, call: &mut dyn v1::Call_GetCaller) -> varlink::Result<()> {
+        self.record("GetCaller()".into());
+        call.reply(None)
+    }
+
     fn add_thread(
         &self,
         call: &mut dyn v1::Call_AddThread,

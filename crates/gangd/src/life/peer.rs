@@ -49,6 +49,11 @@ impl Peer {
         if self.shares_numbers { Ok(()) } else { Err(Error::not_permitted(operation, UNSEEN)) }
     }
 
+    /// The number of the client itself; refused where the daemon's PID namespace does not have it.
+    pub fn seen(self, operation: &str) -> Result<u32, Error> {
+        self.pid.ok_or_else(|| Error::not_permitted(operation, UNSEEN))
+    }
+
     pub fn permit(self, job: JobId, owner_uid: u32, operation: &str) -> Result<(), Error> {
         if self.may_act_for(owner_uid) {
             return Ok(());

@@ -63,6 +63,15 @@ impl v1::VarlinkInterface for Session {
         answer(call, Session::add_process(self, job, pid), |call, ()| call.reply())
     }
 
+    fn add_caller(&self, call: &mut dyn v1::Call_AddCaller, job: i64) -> varlink::Result<()> {
+        answer(call, Session::add_caller(self, job), |call, ()| call.reply())
+    }
+
+    fn get_caller(&self, call: &mut dyn v1::Call_GetCaller) -> varlink::Result<()> {
+        let job = Session::job_of_caller(self);
+        answer(call, job, |call, job| call.reply(job.map(|job| job.0 as i64)))
+    }
+
     fn adopt(
         &self,
         call: &mut dyn v1::Call_Adopt,

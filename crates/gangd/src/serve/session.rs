@@ -218,6 +218,19 @@ impl Session {
         Ok(())
     }
 
+    /// Of a client that the daemon's PID namespace does not have, nobody knows which process it is.
+    pub fn add_caller(&self, job: i64) -> Result<(), Error> {
+        let job = job_id(job)?;
+        let pid = self.peer.seen("add a process")?;
+        self.daemon.add_process(self.peer, job, pid)?;
+        self.started().remove(&job);
+        Ok(())
+    }
+
+    pub fn job_of_caller(&self) -> Result<Option<JobId>, Error> {
+        self.peer.pid.map_or(Ok(None), |pid| self.daemon.job_of(pid))
+    }
+
     pub fn add_thread(&self, job: i64, tid: i64) -> Result<(), Error> {
         let job = job_id(job)?;
         self.peer.permit_numbers("add a thread")?;

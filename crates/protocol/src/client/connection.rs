@@ -29,9 +29,22 @@ pub(super) struct Connection {
     notice: Option<fn(&Path, Duration)>,
 }
 
+/// The numbers of processes that answers may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Numbers {
+    /// Those of this process's PID namespace.
+    Shared,
+    /// Those of the daemon's, whichever that is.
+    OfDaemon,
+}
+
 impl Connection {
     /// Connects to the daemon at `socket` and checks whose it is.
-    pub(super) fn open(socket: &Path, timeout: Duration) -> Result<Connection, ClientError> {
+    pub(super) fn open(
+        socket: &Path,
+        timeout: Duration,
+        numbers: Numbers,
+    ) -> Result<Connection, ClientError> {
         let stream = connect(socket, timeout).map_err(|errno| match errno {
             Errno::NOENT | Errno::CONNREFUSED => {
                 ClientError::NoDaemon { tried: vec![socket.to_owned()] }
@@ -57,7 +70,7 @@ impl Connection {
                 own_uid,
             });
         }
-        if server.pid.is_none() {
+        if server.pid.is_none() && numbers == Numbers::Shared {
             // Numbers of processes in requests and answers would be those of others.
             return Err(ClientError::OtherNamespace { socket: socket.to_owned() });
         }

@@ -101,6 +101,8 @@ not_implemented! {
     set_job, Call_SetJob, i64, Option<v1::Class>, Option<v1::Policy>, Option<i64>, Option<i64>, Option<i64>,
         Option<i64>, Option<i64>;
     add_process, Call_AddProcess, i64, i64;
+    add_caller, Call_AddCaller, i64;
+    get_caller, Call_GetCaller;
     add_thread, Call_AddThread, i64, i64;
     remove_thread, Call_RemoveThread, i64, i64;
     adopt, Call_Adopt, String, i64, i64, v1::Class, v1::Policy, i64, Option<i64>, Option<String>,

@@ -506,6 +506,19 @@ END
             taskset -c 0 $RUN $LOOK $code | grep -v Cpus_allowed
             $RUN taskset -c 0 $LOOK $code | grep -v Cpus_allowed
         done"#;
+    nodes ["numactl -C 0 true"] r#"
+        bound='grep -E "_allowed_list" /proc/self/status'
+        numactl -C 0 $RUN sh -c "$bound"
+        $RUN numactl -C 0 sh -c "$bound"
+        numactl --localalloc $RUN $LOOK 7
+        $RUN numactl -m 0 $LOOK 8"#;
+    bound_ranks ["mpirun.openmpi --allow-run-as-root -n 1 true"] r#"
+        ranks='mpirun.openmpi --allow-run-as-root --oversubscribe -q -n 2 --bind-to core'
+        bound='grep Cpus_allowed_list /proc/self/status'
+        $ranks $RUN sh -c "$bound" 2>/dev/null | sort
+        $RUN $ranks sh -c "$bound" 2>/dev/null | sort
+        $ranks $RUN sh -c 'exit 3' 2>/dev/null
+        echo $?"#;
     policies ["chrt"] r#"
         chrt -b 0 $RUN $LOOK 7
         chrt -i 0 $RUN $LOOK 8

@@ -13,17 +13,11 @@ use gang_linux::process;
 use gang_schedule::JobId;
 use gang_timetable::{before_gangd, record::Placement};
 
-use super::peer::Peer;
+use super::{peer::Peer, waiting::wait_for};
 use crate::{conduct::state::Leaver, daemon::Daemon, error::Error};
-
-/// The longest wait for a process that leaves its job: slices may be long.
-const LEAVES_WITHIN: Duration = Duration::from_secs(5);
 
 /// A process has left when for so long no new thread of it had what its parent had in the job.
 const STAYS_FOR: Duration = Duration::from_millis(25);
-
-/// The time between looks at the process.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 impl Daemon {
     /// Takes a process out of a job: when this returns, it is scheduled as it was before.
@@ -76,13 +70,10 @@ impl Daemon {
     /// Waits until no switcher follows a timetable that has the leaver, and gives its threads back
     /// what they had.
     pub fn wait_for_leaver(&self, process: &ProcessHandle, leaver: &Leaver) {
-        let end = Instant::now() + LEAVES_WITHIN;
-        while process.is_alive()
-            && Instant::now() < end
-            && !self.conductor.is_in_force(leaver.gone_from)
-        {
-            std::thread::sleep(LOOK_EVERY);
-        }
+        wait_for(|| {
+            let has_ended = !process.is_alive();
+            (has_ended || self.conductor.is_in_force(leaver.gone_from)).then_some(())
+        });
         // One switcher has done so already, but another may have been late with an earlier action.
         // The numbers of a process that has ended may be another's.
         if process.is_alive() {
@@ -93,7 +84,6 @@ impl Daemon {
     /// Waits as [`Daemon::wait_for_leaver`] does. Threads that the job did not know yet get what
     /// they would have had.
     pub fn release_leaver(&self, process: &ProcessHandle, leaver: &Leaver) {
-        let end = Instant::now() + LEAVES_WITHIN;
         self.wait_for_leaver(process, leaver);
         let is_as_before = |tid: u32| {
             let Ok(now) = thread::attributes(tid) else { return true };
@@ -102,7 +92,10 @@ impl Daemon {
             now == before || thread::set_attributes(tid, &before).is_err()
         };
         let mut since: Option<Instant> = None;
-        while process.is_alive() && Instant::now() < end {
+        wait_for(|| {
+            if !process.is_alive() {
+                return Some(());
+            }
             let threads = process::threads(&self.roots.proc, process.pid);
             // All of them are looked at, also after one that is not yet as before.
             let not_yet = threads.map(|threads| {
@@ -113,10 +106,10 @@ impl Daemon {
             if !matches!(not_yet, Ok(0)) {
                 since = None;
             } else if since.get_or_insert_with(Instant::now).elapsed() >= STAYS_FOR {
-                return;
+                return Some(());
             }
-            std::thread::sleep(LOOK_EVERY);
-        }
+            None
+        });
     }
 }
 

@@ -1,18 +1,10 @@
 //! The end of jobs.
 
-use std::time::{Duration, Instant};
-
 use gang_engine::release;
 use gang_schedule::JobId;
 
-use super::cleanup::Remains;
+use super::{cleanup::Remains, waiting::wait_for};
 use crate::{conduct::state::Over, daemon::Daemon};
-
-/// The longest wait for timetables without a job that is over: slices may be long.
-const UNPLANNED_WITHIN: Duration = Duration::from_secs(5);
-
-/// How often they are looked at meanwhile.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 impl Daemon {
     /// A job has no process any more, never got one, or is to go on without gangd.
@@ -50,19 +42,17 @@ impl Daemon {
 
     /// Waits until no switcher follows a timetable that has a job which is over.
     fn wait_until_unplanned(&self, job: JobId) {
-        let end = Instant::now() + UNPLANNED_WITHIN;
-        while Instant::now() < end {
+        wait_for(|| {
             let unplanned = self.conductor.ask(move |state| {
                 let is_planned = state.core.planned_gangs().contains(&job);
                 (!is_planned).then_some(state.core.generation)
             });
             match unplanned {
-                Ok(Some(generation)) if self.conductor.is_in_force(generation) => return,
-                Ok(_) => std::thread::sleep(LOOK_EVERY),
+                Ok(generation) => generation.filter(|&it| self.conductor.is_in_force(it)).map(drop),
                 // Its switchers have lowered all gangs.
-                Err(_) => return,
+                Err(_) => Some(()),
             }
-        }
+        });
     }
 
     /// Ends a job that had no process any more a while ago, and was not watched since, unless

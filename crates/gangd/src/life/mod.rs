@@ -33,4 +33,5 @@ pub mod single_threads;
 pub mod thread_limit;
 pub mod trees;
 pub mod upkeep;
+pub mod waiting;
 pub mod waking;

@@ -12,27 +12,18 @@
 //!
 //! A gang that cannot be moved is where it was, and as it was scheduled there.
 
-use std::{
-    sync::mpsc::Receiver,
-    time::{Duration, Instant},
-};
+use std::sync::mpsc::Receiver;
 
 use gang_conductor::Regroup;
 use gang_schedule::{JobId, Policy};
 
-use super::detach::perform;
+use super::{detach::perform, waiting::wait_for};
 use crate::{
     conduct::{client_priority::ThreadPriority, state::now},
     daemon::Daemon,
     error::Error,
     groups::cgroups::Cgroups,
 };
-
-/// The longest wait for a timetable: slices may be long.
-const IN_FORCE_WITHIN: Duration = Duration::from_secs(5);
-
-/// How often it is looked at meanwhile.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 impl Daemon {
     /// Moves gangs as the conductor decides. Returns when it ends.
@@ -95,15 +86,10 @@ impl Daemon {
 
     /// Waits until no switcher follows a timetable from before this generation.
     fn wait_until_in_force(&self, job: JobId, generation: u64) -> Result<(), Error> {
-        let end = Instant::now() + IN_FORCE_WITHIN;
-        while !self.conductor.is_in_force(generation) {
-            if Instant::now() >= end {
-                let operation = format!("move job {job} between groups");
-                let reason = "switchers follow an earlier timetable".to_owned();
-                return Err(Error::Failed { operation, reason });
-            }
-            std::thread::sleep(LOOK_EVERY);
-        }
-        Ok(())
+        wait_for(|| self.conductor.is_in_force(generation).then_some(())).ok_or_else(|| {
+            let operation = format!("move job {job} between groups");
+            let reason = "switchers follow an earlier timetable".to_owned();
+            Error::Failed { operation, reason }
+        })
     }
 }

@@ -8,8 +8,6 @@
 //! left them, the groups of gangs are the ones on file. So guardian and next daemon find all that a
 //! release needs.
 
-use std::time::{Duration, Instant};
-
 use gang_engine::bound::ProcessHandle;
 use gang_schedule::{JobId, Policy};
 use gang_timetable::{Standing, record::Placement};
@@ -18,14 +16,8 @@ use crate::{
     daemon::Daemon,
     error::Error,
     groups::{cgroups::Cgroups, watch::Watch},
-    life::detach::perform,
+    life::{detach::perform, waiting::wait_for},
 };
-
-/// The longest that threads are waited for that get back what they had: slices may be long.
-const RELEASED_WITHIN: Duration = Duration::from_secs(5);
-
-/// How often they are looked at meanwhile.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// Rounds of moving; each finds those that were started during the one before.
 const ROUNDS_MAX: usize = 100;
@@ -136,24 +128,24 @@ impl Daemon {
     /// Waits until no switcher follows a timetable that has a job which takes no turns; then gives
     /// its threads what they had.
     fn wait_until_released(&self, job: JobId) {
-        let end = Instant::now() + RELEASED_WITHIN;
-        while Instant::now() < end {
+        let is_done = wait_for(|| {
             let released = self.conductor.ask(move |state| {
                 let job = state.core.jobs.get(&job)?;
                 job.home.as_ref()?;
                 Some((job.standing == Standing::Released).then_some(state.core.generation))
             });
             match released {
-                Ok(Some(Some(generation))) if self.conductor.is_in_force(generation) => {
-                    // One switcher has done so already, but another may have been late with an
-                    // earlier action.
-                    return self.release_again(job);
+                Ok(Some(generation)) => {
+                    generation.filter(|&it| self.conductor.is_in_force(it)).map(|_| true)
                 }
-                Ok(Some(_)) => {}
                 // The job has ended, or the conductor has.
-                Ok(None) | Err(_) => return,
+                Ok(None) | Err(_) => Some(false),
             }
-            std::thread::sleep(LOOK_EVERY);
+        });
+        if is_done == Some(true) {
+            // One switcher has done so already, but another may have been late with an earlier
+            // action.
+            self.release_again(job);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use gang_conductor::{
-    Counted, JobSeen, NewThreads,
+    Counted, Eligibility, JobSeen, NewThreads,
     life::{Moment, State},
 };
 use gang_schedule::{CpuSet, JobId, Topology};
@@ -264,6 +264,9 @@ impl World {
         let now = self.now;
         let Some(daemon) = &mut self.daemon else { return };
         let Some(job) = nth(daemon.core.jobs.keys(), a) else { return };
+        if daemon.core.eligibility(&daemon.core.jobs[&job]) == Eligibility::TooManyThreads {
+            daemon.read(&mut self.machine.borrow_mut(), job);
+        }
         let of = daemon.uses.entry(job).or_default();
         match kind {
             Kind::Use => *of += 5 * MS,

@@ -645,7 +645,7 @@ impl Conductor {
                 home.placement = placement;
                 // A tree has its members in its processes, wherever they are.
                 if matches!(home.placement, Placement::Cgroup { .. }) {
-                    home.members.controls = controls;
+                    home.members.begin_move(controls);
                 }
             }
         }

@@ -279,6 +279,7 @@ impl Conductor {
                 self.unknown.clear();
             }
         }
+        let is_carried_out = !followed.is_behind && has_begun && !self.is_made_behind;
         self.is_made_behind = followed.is_behind || (self.is_made_behind && !has_begun);
         self.unknown.extend(unknown);
         let is_over = from_ns > self.published.until_ns;
@@ -287,6 +288,9 @@ impl Conductor {
         if (!has_begun && last_ns <= now.utc_ns) || is_over || is_late {
             // Some of what it states is done, and some is not: its deadline lowers gangs, too.
             self.unknown.extend(self.published.gangs());
+        }
+        if is_carried_out {
+            self.end_moves();
         }
         let unknown = self.unknown.clone();
         // Plans that are soon taken back were made in vain. Where changes come one after the other,
@@ -381,6 +385,15 @@ impl Conductor {
             let unpin = home.map(|home| home.members.unpin_left_alone(&tids));
             self.order(unpin.into_iter().flatten());
         }
+    }
+
+    /// The last timetable is carried out: the threads of jobs that moved stand as they are to stand
+    /// where they live now, except those of jobs that are to be stated once more.
+    fn end_moves(&mut self) {
+        let (restated, unknown) = (&self.has_new_members, &self.unknown);
+        let is_stated = |job: &&mut Job| !restated.contains(&job.id) && !unknown.contains(&job.id);
+        let homes = self.jobs.values_mut().filter(is_stated).filter_map(|job| job.home.as_mut());
+        homes.for_each(|home| home.members.end_move());
     }
 
     /// Brings the jobs that no row holds where they belong now: jobs that came, woke, fell asleep,

@@ -134,20 +134,30 @@ impl Daemon {
     }
 
     /// Waits until no switcher follows a timetable that has a job which takes no turns; then gives
-    /// its threads what they had.
+    /// its threads what they had. Those of one that is suspended stand still, and stay lowered.
     fn wait_until_released(&self, job: JobId) {
         let end = Instant::now() + RELEASED_WITHIN;
         while Instant::now() < end {
             let released = self.conductor.ask(move |state| {
                 let job = state.core.jobs.get(&job)?;
                 job.home.as_ref()?;
-                Some((job.standing == Standing::Released).then_some(state.core.generation))
+                let is_out = match job.standing {
+                    Standing::Released => true,
+                    Standing::Paused => job.suspended,
+                    Standing::Raised | Standing::Filling => false,
+                };
+                Some(is_out.then_some((state.core.generation, job.suspended)))
             });
             match released {
-                Ok(Some(Some(generation))) if self.conductor.is_in_force(generation) => {
+                Ok(Some(Some((generation, is_suspended))))
+                    if self.conductor.is_in_force(generation) =>
+                {
                     // One switcher has done so already, but another may have been late with an
                     // earlier action.
-                    return self.release_again(job);
+                    if !is_suspended {
+                        self.release_again(job);
+                    }
+                    return;
                 }
                 Ok(Some(_)) => {}
                 // The job has ended, or the conductor has.

@@ -141,11 +141,15 @@ impl World {
             let is_idle = self.in_idle_group && machine.has_group(tid) && !machine.is_apart(tid);
             let low = if is_idle { SchedPolicy::Idle } else { SchedPolicy::Batch };
             // As long as switchers follow a timetable from before its job moved, neither can be
-            // told.
+            // told; nor until its job is stated where it lives now.
             let is_told = self.daemon.as_ref().is_none_or(|daemon| {
                 !daemon.core.schedule.is_changed() && !daemon.followed().is_behind
             });
-            if machine.is_apart(tid) && !is_told {
+            let has_moved = self.daemon.as_ref().is_some_and(|daemon| {
+                let mut homes = daemon.core.jobs.values().filter_map(|job| job.home.as_ref());
+                homes.any(|home| home.members.has_moved() && home.members.knows(tid))
+            });
+            if (machine.is_apart(tid) && !is_told) || has_moved {
                 return;
             }
             let policy = [SchedPolicy::Other, low, SchedPolicy::RoundRobin][usize::from(b % 3)];

@@ -213,11 +213,14 @@ impl World {
         let members = self.members(normal, &affinity, &to);
         let Some(daemon) = &mut self.daemon else { return Ok(()) };
         let Some(of) = daemon.core.jobs.get(&job) else { return Ok(()) };
-        if policy == Policy::None && !(of.standing == Standing::Released && is_in_force) {
+        // One that is suspended stands still, and stays lowered.
+        let is_still = of.suspended && of.standing == Standing::Paused;
+        let is_out = of.standing == Standing::Released || is_still;
+        if policy == Policy::None && !(is_out && is_in_force) {
             daemon.pending.push(Pending::Moving { job, policy });
             return Ok(());
         }
-        if policy == Policy::None {
+        if policy == Policy::None && !is_still {
             // Numbers of those that have ended may be others'.
             daemon.read(&mut self.machine.borrow_mut(), job);
             let Some(home) = daemon.core.jobs.get(&job).and_then(|of| of.home.as_ref()) else {

@@ -431,7 +431,11 @@ impl World {
         let Some(home) = &of.home else {
             return self.file(job, |core| core.change(job, |spec, _| spec.policy = policy));
         };
-        let to = shared(home.placement.clone());
+        if daemon.core.changed(job, |spec, _| spec.policy = policy).is_err() {
+            return Ok(());
+        }
+        let from = home.placement.clone();
+        let to = shared(from.clone());
         match policy {
             Policy::None => {
                 let _ = daemon.core.change(job, |spec, _| spec.policy = policy);
@@ -442,7 +446,7 @@ impl World {
             }
         }
         if let Some(daemon) = &mut self.daemon {
-            daemon.pending.push(Pending::Moving { job, policy });
+            daemon.pending.push(Pending::Moving { job, policy, from });
         }
         Ok(())
     }

@@ -32,6 +32,14 @@ pub(super) fn in_place(mut placement: Placement) -> Placement {
     placement
 }
 
+/// Where a job of that policy lives: Linux alone schedules nobody in the group of all gangs.
+pub(super) fn by_policy(placement: Placement, policy: Policy) -> Placement {
+    match policy {
+        Policy::None => in_place(placement),
+        Policy::Gang => shared(placement),
+    }
+}
+
 pub(super) fn has_own(placement: &Placement) -> bool {
     matches!(placement, Placement::Cgroup { cpu_group: Some(_), .. })
 }
@@ -230,7 +238,7 @@ impl World {
         if daemon.core.jobs[&job].home.is_some() {
             return self.follow(job, b);
         }
-        let placement = self.placement(pid);
+        let placement = by_policy(self.placement(pid), daemon.core.jobs[&job].spec.policy);
         let (normal, affinity, started) = {
             let machine = self.machine.borrow();
             let normal = machine.model.attributes[&pid];
@@ -435,7 +443,7 @@ impl World {
             return Ok(());
         }
         let from = home.placement.clone();
-        let to = shared(from.clone());
+        let to = by_policy(from.clone(), policy);
         match policy {
             Policy::None => {
                 let _ = daemon.core.change(job, |spec, _| spec.policy = policy);

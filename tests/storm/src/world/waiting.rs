@@ -9,7 +9,7 @@ use gang_timetable::{Action, Backend, Known, Standing, before_gangd, record::Pla
 
 use super::{
     Died, Pending, World, nth,
-    requests::{OWN, has_own, in_cpu_group, in_place, shared},
+    requests::{OWN, by_policy, has_own, in_cpu_group, in_place, shared},
 };
 
 impl World {
@@ -213,7 +213,7 @@ impl World {
             daemon.lanes.iter().all(|lane| lane.line.current().generation >= generation);
         let Some(of) = daemon.core.jobs.get(&job) else { return Ok(()) };
         let Some(home) = &of.home else { return Ok(()) };
-        let (before, to) = (of.spec.policy, shared(home.placement.clone()));
+        let (before, to) = (of.spec.policy, by_policy(home.placement.clone(), policy));
         let (normal, affinity) = (home.normal, home.affinity.clone());
         let [there, here] = [&to, &from].map(|at| self.members(normal, &affinity, at).controls);
         let Some(daemon) = &mut self.daemon else { return Ok(()) };
@@ -225,9 +225,10 @@ impl World {
             daemon.pending.push(Pending::Moving { job, policy, from });
             return Ok(());
         }
+        // What owners have chosen meanwhile is judged by what gangd gave there; and numbers of those
+        // that have ended may be others'.
+        daemon.read(&mut self.machine.borrow_mut(), job);
         if policy == Policy::None && !is_still {
-            // Numbers of those that have ended may be others'.
-            daemon.read(&mut self.machine.borrow_mut(), job);
             let Some(home) = daemon.core.jobs.get(&job).and_then(|of| of.home.as_ref()) else {
                 return Ok(());
             };

@@ -638,18 +638,21 @@ impl Conductor {
         placement: Placement,
         controls: Controls,
     ) -> Filed {
+        let is_there = permit(self.job_mut(id)?, Moment::Moved)?;
+        // Where the CPUs do not do for it any more, nothing has changed.
+        self.change(id, |spec, _| spec.policy = policy)?;
         let job = self.job_mut(id)?;
-        if permit(job, Moment::Moved)? {
+        if is_there {
             (job.regroup, job.regroup_failed_ns, job.way_by_limits) = (None, None, None);
             if let Some(home) = &mut job.home {
                 home.placement = placement;
                 // A tree has its members in its processes, wherever they are.
                 if matches!(home.placement, Placement::Cgroup { .. }) {
-                    home.members.controls = controls;
+                    home.members.begin_move(controls);
                 }
             }
         }
-        let record = self.change(id, |spec, _| spec.policy = policy)?;
+        let record = job.record();
         self.measure(Measure::Follow(id));
         // Threads that its members have started meanwhile have what these had, and are read now.
         self.members_came(id, &[])?;

@@ -123,10 +123,21 @@ impl Conductor {
         self.follow_confinement(now);
     }
 
-    /// Jobs that were found with too many threads take no turns from now on.
-    pub fn leave_out_over_thread_limit(&mut self) {
+    /// Jobs that were found with too many threads take no turns from now on. One that is found with
+    /// fewer again sleeps, and stands where it belongs from the next plans on: they come at once,
+    /// since no timetable has what it starts meanwhile.
+    pub fn follow_thread_limit(&mut self) {
         for job in std::mem::take(&mut self.over_thread_limit) {
             let _ = self.sleep(job);
+        }
+        let (fill, machine) = (self.config().fill, self.machine());
+        let is_elsewhere = |job: &Job| {
+            !job.eligibility(machine).is_gang()
+                && !self.published.gangs().contains(&job.id)
+                && moves_out_of_row(job, fill, machine, false).is_some()
+        };
+        if self.jobs.values().any(is_elsewhere) {
+            self.schedule.renew();
         }
     }
 
@@ -268,6 +279,7 @@ impl Conductor {
                 self.unknown.clear();
             }
         }
+        let is_carried_out = !followed.is_behind && has_begun && !self.is_made_behind;
         self.is_made_behind = followed.is_behind || (self.is_made_behind && !has_begun);
         self.unknown.extend(unknown);
         let is_over = from_ns > self.published.until_ns;
@@ -276,6 +288,9 @@ impl Conductor {
         if (!has_begun && last_ns <= now.utc_ns) || is_over || is_late {
             // Some of what it states is done, and some is not: its deadline lowers gangs, too.
             self.unknown.extend(self.published.gangs());
+        }
+        if is_carried_out {
+            self.end_moves();
         }
         let unknown = self.unknown.clone();
         // Plans that are soon taken back were made in vain. Where changes come one after the other,
@@ -370,6 +385,15 @@ impl Conductor {
             let unpin = home.map(|home| home.members.unpin_left_alone(&tids));
             self.order(unpin.into_iter().flatten());
         }
+    }
+
+    /// The last timetable is carried out: the threads of jobs that moved stand as they are to stand
+    /// where they live now, except those of jobs that are to be stated once more.
+    fn end_moves(&mut self) {
+        let (restated, unknown) = (&self.has_new_members, &self.unknown);
+        let is_stated = |job: &&mut Job| !restated.contains(&job.id) && !unknown.contains(&job.id);
+        let homes = self.jobs.values_mut().filter(is_stated).filter_map(|job| job.home.as_mut());
+        homes.for_each(|home| home.members.end_move());
     }
 
     /// Brings the jobs that no row holds where they belong now: jobs that came, woke, fell asleep,

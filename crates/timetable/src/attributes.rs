@@ -127,19 +127,24 @@ pub struct Known {
     pub first_seen: Attributes,
     /// Out of their slots, threads of the job are SCHED_BATCH.
     pub in_idle_group: bool,
+    /// It may still have what it had out of its slot where its job lived before. Of those two
+    /// places, one was in a group that is idle as a whole.
+    pub has_moved: bool,
 }
 
 impl Known {
     /// Of a thread that was first seen as its owner has it.
     pub fn of(own: Attributes) -> Known {
-        Known { own, first_seen: own, in_idle_group: false }
+        Known { own, first_seen: own, in_idle_group: false, has_moved: false }
     }
 
     /// Nobody but gangd has given the policy of a thread that has `now`, or the owner did so before
     /// it was last read.
     fn has_known_policy(&self, now: &Attributes) -> bool {
         let of = |attributes: &Attributes| (attributes.policy, attributes.reset_on_fork);
-        let known = [self.own, lowered(&self.own, self.in_idle_group)];
+        let elsewhere = self.in_idle_group != self.has_moved;
+        let lowered = [self.in_idle_group, elsewhere].map(|in_idle| lowered(&self.own, in_idle));
+        let known = [self.own, lowered[0], lowered[1]];
         is_raised(now)
             || known.iter().any(|known| of(known) == of(now))
             || [WIDE, self.first_seen].contains(now)

@@ -78,7 +78,7 @@ impl Backend {
                 out.extend(threads.map(|thread| Action::Attributes {
                     tid: thread.tid,
                     attributes: at_standing(&thread.original, to, in_slot, in_idle_group),
-                    known: thread.known(in_idle_group),
+                    known: members.known(thread),
                 }));
                 if in_slot == InSlot::Weighed {
                     weigh(job, members, to, out);

@@ -36,11 +36,6 @@ impl Thread {
         Thread { tid, original, first_seen: original, user_pinned: false, cpu: None }
     }
 
-    /// The attributes that it may have although its owner has chosen none.
-    pub fn known(&self, in_idle_group: bool) -> Known {
-        Known { own: self.original, first_seen: self.first_seen, in_idle_group }
-    }
-
     /// The program made it a real-time thread itself, and knows why: it is not touched.
     pub fn is_exempt(&self) -> bool {
         self.original.policy.is_realtime()
@@ -114,6 +109,8 @@ pub struct Members {
     /// Of a job without a cgroup: those that are stopped one by one.
     pub processes: Vec<u32>,
     pub controls: Controls,
+    /// Its threads may have what they had out of slot where it lived before.
+    has_moved: bool,
     /// Its threads keep their attributes in and out of slot: what they are seen with is their own.
     pub keeps_attributes: bool,
     /// Its threads are members by themselves: a release gives each what that one had as it came.
@@ -167,6 +164,7 @@ impl Members {
             threads: Vec::new(),
             processes: Vec::new(),
             controls,
+            has_moved: false,
             keeps_attributes: false,
             are_single: false,
             default,
@@ -198,6 +196,30 @@ impl Members {
 
     pub fn threads(&self) -> &[Thread] {
         &self.threads
+    }
+
+    /// The attributes that a thread may have although its owner has chosen none.
+    pub fn known(&self, thread: &Thread) -> Known {
+        let Thread { original: own, first_seen, .. } = *thread;
+        let in_idle_group = self.controls.in_idle_group;
+        Known { own, first_seen, in_idle_group, has_moved: self.has_moved }
+    }
+
+    /// The job lives elsewhere, where it has these controls. Until its threads are [stated
+    /// anew](Members::end_move), they may have what they had out of slot before.
+    pub fn begin_move(&mut self, controls: Controls) {
+        self.has_moved |= controls.in_idle_group != self.controls.in_idle_group;
+        self.controls = controls;
+    }
+
+    /// All switchers follow a timetable that states how the threads stand where the job lives.
+    pub fn end_move(&mut self) {
+        self.has_moved = false;
+    }
+
+    /// Whether its threads may have what they had out of slot where it lived before.
+    pub fn has_moved(&self) -> bool {
+        self.has_moved
     }
 
     pub fn has_too_many_threads(&self) -> bool {
@@ -361,14 +383,14 @@ impl Members {
     /// Notes what a thread has. Where it is not what gangd may have given, it is what its owner
     /// wants from now on. True where it stands otherwise than planned because of that.
     pub fn note_attributes(&mut self, tid: u32, now: &Attributes) -> bool {
-        let in_idle_group = self.controls.in_idle_group;
         let Ok(at) = self.find(tid) else { return false };
+        let known = self.known(&self.threads[at]);
         let thread = &mut self.threads[at];
         // It is left alone until its owner makes it an ordinary one again.
         let is_left_alone = self.keeps_attributes || thread.is_exempt();
         let wish = match is_left_alone {
             true => Some(*now).filter(|now| *now != thread.original),
-            false => thread.known(in_idle_group).wish(now),
+            false => known.wish(now),
         };
         let was_exempt = thread.is_exempt();
         thread.original = wish.unwrap_or(thread.original);
@@ -567,7 +589,7 @@ impl Members {
         self.threads.retain(|thread| !tids.contains(&thread.tid));
         for thread in &leavers {
             let tid = thread.tid;
-            let known = thread.known(self.controls.in_idle_group);
+            let known = self.known(thread);
             let give_back = Action::Attributes { tid, attributes: thread.original, known };
             let is_given = !self.keeps_attributes && !thread.is_exempt();
             out.extend(is_given.then_some(give_back));

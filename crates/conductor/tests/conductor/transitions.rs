@@ -4,7 +4,7 @@ use gang_conductor::{
     Conductor, Refused,
     life::{Cell, Moment, State, cell},
 };
-use gang_schedule::Policy;
+use gang_schedule::{Policy, Topology};
 use gang_timetable::{
     Controls,
     record::{JoinedProcess, Placement},
@@ -44,6 +44,19 @@ fn happen(core: &mut Conductor, moment: Moment) -> Result<(), Refused> {
         Moment::End => drop(core.end(JOB)),
     }
     Ok(())
+}
+
+#[test]
+fn move_that_is_refused_changes_nothing() {
+    let mut core = in_state(State::Stopped);
+    core.change(JOB, |spec, _| (spec.policy, spec.min_cpus) = (Policy::None, 2)).unwrap();
+    // A CPU goes while processes move.
+    core.change_topology(Topology::flat(1)).unwrap();
+    let before = format!("{:?}", core.jobs[&JOB]);
+    let there = cgroup().with_other(Some("other".into()));
+    let controls = Controls { in_idle_group: true, ..Controls::default() };
+    assert!(core.moved(JOB, Policy::Gang, there, controls).is_err(), "it needs two CPUs");
+    assert_eq!(format!("{:?}", core.jobs[&JOB]), before);
 }
 
 #[test]

@@ -141,7 +141,7 @@ impl Conductor {
             if self.state.stopped {
                 break;
             }
-            self.state.core.leave_out_over_thread_limit();
+            self.state.core.follow_thread_limit();
             self.pulse.beat();
             if self.pulse.take_released() {
                 self.state.core.were_released();

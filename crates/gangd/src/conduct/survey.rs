@@ -1,6 +1,6 @@
 //! The survey: the conductor looks, before it plans, at which jobs want to run.
 
-use gang_conductor::{Counted, Eligibility, JobSeen, Now};
+use gang_conductor::{Counted, Eligibility, Job, JobSeen, Now};
 use gang_linux::{Roots, clock, process::Census, topology};
 use gang_schedule::{Cpu, JobId, Topology};
 use gang_timetable::Runnable;
@@ -96,11 +96,15 @@ impl Survey {
     /// Looks at a few jobs, in turn: some have fallen asleep, others have woken.
     fn look_at_jobs(&mut self, state: &mut State, now: Now) {
         for id in state.core.to_look_at() {
+            let is_over_limit =
+                |job: &Job| state.core.eligibility(job) == Eligibility::TooManyThreads;
+            if state.core.job(id).is_ok_and(is_over_limit) {
+                // It may have fewer by now.
+                state.read(id);
+            }
             let State { core, registry, roots, .. } = &mut *state;
-            let machine = core.machine();
             let Ok(job) = core.job_mut(id) else { continue };
             let is_awake = job.activity.awake;
-            let is_over_limit = job.eligibility(machine) == Eligibility::TooManyThreads;
             let (Some(home), Some(of)) = (&mut job.home, registry.jobs.get_mut(&id)) else {
                 continue;
             };
@@ -109,9 +113,6 @@ impl Survey {
             let Some(cpu_time_ns) = cpu_time_ns else { continue };
             // Of one that is awake it makes no difference.
             let waited_us = if is_awake { None } else { roster.waited_us() };
-            if is_over_limit {
-                let _ = roster.refresh(&mut home.members, &roots.proc);
-            }
             if !core.looked_at(now, JobSeen { id, cpu_time_ns, waited_us }) {
                 continue;
             }

@@ -126,23 +126,29 @@ impl Daemon {
     }
 
     /// Waits until no switcher follows a timetable that has a job which takes no turns; then gives
-    /// its threads what they had.
+    /// its threads what they had. Those of one that is suspended stand still, and stay lowered.
     fn wait_until_released(&self, job: JobId) {
-        let is_done = wait_for(|| {
+        let is_released = wait_for(|| {
             let released = self.conductor.ask(move |state| {
                 let job = state.core.jobs.get(&job)?;
                 job.home.as_ref()?;
-                Some((job.standing == Standing::Released).then_some(state.core.generation))
+                let is_out = match job.standing {
+                    Standing::Released => true,
+                    Standing::Paused => job.suspended,
+                    Standing::Raised | Standing::Filling => false,
+                };
+                Some(is_out.then_some((state.core.generation, job.suspended)))
             });
             match released {
-                Ok(Some(generation)) => {
-                    generation.filter(|&it| self.conductor.is_in_force(it)).map(|_| true)
+                Ok(Some(out)) => {
+                    let is_in_force = |&(generation, _): &_| self.conductor.is_in_force(generation);
+                    out.filter(is_in_force).map(|(_, is_suspended)| !is_suspended)
                 }
                 // The job has ended, or the conductor has.
                 Ok(None) | Err(_) => Some(false),
             }
         });
-        if is_done == Some(true) {
+        if is_released == Some(true) {
             // One switcher has done so already, but another may have been late with an earlier
             // action.
             self.release_again(job);

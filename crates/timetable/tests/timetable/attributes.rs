@@ -41,8 +41,12 @@ fn batch_or_idle_thread_is_own_choice_or_filling() {
 }
 
 /// A thread of a job in an idle group, whose owner wants SCHED_OTHER with a nice value of 5.
-const KNOWN: Known =
-    Known { own: Attributes::other(5), first_seen: Attributes::other(5), in_idle_group: true };
+const KNOWN: Known = Known {
+    own: Attributes::other(5),
+    first_seen: Attributes::other(5),
+    in_idle_group: true,
+    has_moved: false,
+};
 
 #[test]
 fn a_switch_changes_the_policy_and_leaves_the_nice_value() {
@@ -91,6 +95,17 @@ fn what_gangd_does_not_give_is_wanted_by_the_owner() {
 fn child_of_a_raised_thread_regains_nice_value() {
     assert_eq!(before_gangd(Attributes::other(0), BATCH, true), BATCH);
     assert_eq!(before_gangd(Attributes::other(0), BATCH, false), Attributes::other(0));
+}
+
+#[test]
+fn what_a_thread_had_before_its_job_moved_is_no_choice() {
+    let now = Attributes::idle(9);
+    assert_eq!(KNOWN.wish(&now), Some(now), "its owner chose that in an idle group");
+    let moved = Known { has_moved: true, ..KNOWN };
+    assert_eq!(moved.wish(&now), Some(Attributes::other(9)), "only the nice value is a choice");
+    assert_eq!(moved.switch(&now, &Attributes::batch(5)), Some(Attributes::batch(9)));
+    let real_time = Attributes { reset_on_fork: false, ..Attributes::fifo(5) };
+    assert_eq!(moved.wish(&real_time), Some(real_time));
 }
 
 #[test]

@@ -104,6 +104,7 @@ enum Pending {
     Moving {
         job: JobId,
         policy: Policy,
+        from: Placement,
     },
     /// Between groups of the cpu controller, once a timetable of that generation is in force.
     Regrouping {

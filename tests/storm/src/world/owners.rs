@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use gang_conductor::{
-    Counted, JobSeen, NewThreads,
+    Counted, Eligibility, JobSeen, NewThreads,
     life::{Moment, State},
 };
 use gang_schedule::{CpuSet, JobId, Topology};
 use gang_timetable::{
-    Attributes, Backend, Runnable, SchedPolicy,
+    Attributes, Backend, Members, Runnable, SchedPolicy,
     record::{Placement, Record},
 };
 
@@ -138,14 +138,22 @@ impl World {
         } else {
             // Nobody can tell a policy that gangd gives from the same one, chosen; nor SCHED_IDLE
             // of one that comes.
-            let is_idle = self.in_idle_group && machine.has_group(tid) && !machine.is_apart(tid);
+            let jobs = self.daemon.iter().flat_map(|daemon| daemon.core.jobs.values());
+            let mut all = jobs.filter_map(|job| Some(&job.home.as_ref()?.members));
+            let of = all.find(|members| members.knows(tid));
+            // On its way, a job is on file where it goes.
+            let is_idle = of.map_or_else(
+                || self.in_idle_group && machine.has_group(tid) && !machine.is_apart(tid),
+                |members| members.controls.in_idle_group,
+            );
             let low = if is_idle { SchedPolicy::Idle } else { SchedPolicy::Batch };
             // As long as switchers follow a timetable from before its job moved, neither can be
-            // told.
+            // told; nor until its job is stated where it lives now.
             let is_told = self.daemon.as_ref().is_none_or(|daemon| {
                 !daemon.core.schedule.is_changed() && !daemon.followed().is_behind
             });
-            if machine.is_apart(tid) && !is_told {
+            let has_moved = of.is_some_and(Members::has_moved);
+            if (machine.is_apart(tid) && !is_told) || has_moved {
                 return;
             }
             let policy = [SchedPolicy::Other, low, SchedPolicy::RoundRobin][usize::from(b % 3)];
@@ -264,6 +272,9 @@ impl World {
         let now = self.now;
         let Some(daemon) = &mut self.daemon else { return };
         let Some(job) = nth(daemon.core.jobs.keys(), a) else { return };
+        if daemon.core.eligibility(&daemon.core.jobs[&job]) == Eligibility::TooManyThreads {
+            daemon.read(&mut self.machine.borrow_mut(), job);
+        }
         let of = daemon.uses.entry(job).or_default();
         match kind {
             Kind::Use => *of += 5 * MS,

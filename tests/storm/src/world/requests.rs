@@ -32,6 +32,14 @@ pub(super) fn in_place(mut placement: Placement) -> Placement {
     placement
 }
 
+/// Where a job of that policy lives: Linux alone schedules nobody in the group of all gangs.
+pub(super) fn by_policy(placement: Placement, policy: Policy) -> Placement {
+    match policy {
+        Policy::None => in_place(placement),
+        Policy::Gang => shared(placement),
+    }
+}
+
 pub(super) fn has_own(placement: &Placement) -> bool {
     matches!(placement, Placement::Cgroup { cpu_group: Some(_), .. })
 }
@@ -230,7 +238,7 @@ impl World {
         if daemon.core.jobs[&job].home.is_some() {
             return self.follow(job, b);
         }
-        let placement = self.placement(pid);
+        let placement = by_policy(self.placement(pid), daemon.core.jobs[&job].spec.policy);
         let (normal, affinity, started) = {
             let machine = self.machine.borrow();
             let normal = machine.model.attributes[&pid];
@@ -431,7 +439,11 @@ impl World {
         let Some(home) = &of.home else {
             return self.file(job, |core| core.change(job, |spec, _| spec.policy = policy));
         };
-        let to = shared(home.placement.clone());
+        if daemon.core.changed(job, |spec, _| spec.policy = policy).is_err() {
+            return Ok(());
+        }
+        let from = home.placement.clone();
+        let to = by_policy(from.clone(), policy);
         match policy {
             Policy::None => {
                 let _ = daemon.core.change(job, |spec, _| spec.policy = policy);
@@ -442,7 +454,7 @@ impl World {
             }
         }
         if let Some(daemon) = &mut self.daemon {
-            daemon.pending.push(Pending::Moving { job, policy });
+            daemon.pending.push(Pending::Moving { job, policy, from });
         }
         Ok(())
     }

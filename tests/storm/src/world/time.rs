@@ -161,7 +161,7 @@ impl World {
             let now = self.now;
             let Some(daemon) = &mut self.daemon else { return Err(Died) };
             daemon.core.begin_step(now);
-            daemon.core.leave_out_over_thread_limit();
+            daemon.core.follow_thread_limit();
             let is_behind = daemon.followed().is_behind;
             let is_settled = daemon.core.is_settled(!daemon.orders.is_empty(), is_behind);
             if is_settled {

@@ -5,11 +5,11 @@ use gang_conductor::{
     life::{Leaver, Moment},
 };
 use gang_schedule::{JobId, Policy};
-use gang_timetable::{Action, Backend, Known, Standing, before_gangd};
+use gang_timetable::{Action, Backend, Known, Standing, before_gangd, record::Placement};
 
 use super::{
     Died, Pending, World, nth,
-    requests::{OWN, has_own, in_cpu_group, in_place, shared},
+    requests::{OWN, by_policy, has_own, in_cpu_group, in_place, shared},
 };
 
 impl World {
@@ -191,7 +191,7 @@ impl World {
                 self.file(job, |core| Ok(core.set_threads(job, &there)))?;
                 self.end_those_over();
             }
-            Pending::Moving { job, policy } => self.move_over(job, policy)?,
+            Pending::Moving { job, policy, from } => self.move_over(job, policy, from)?,
             Pending::Regrouping { job, from } => self.regroup(job, from, a)?,
             // It waits on.
             waiting => daemon.pending.push(waiting),
@@ -201,25 +201,34 @@ impl World {
 
     /// Processes are in the groups of the other policy, once the threads of a gang have back what
     /// they had.
-    pub(super) fn move_over(&mut self, job: JobId, policy: Policy) -> Result<(), Died> {
+    pub(super) fn move_over(
+        &mut self,
+        job: JobId,
+        policy: Policy,
+        from: Placement,
+    ) -> Result<(), Died> {
         let Some(daemon) = &mut self.daemon else { return Ok(()) };
         let generation = daemon.core.generation;
         let is_in_force =
             daemon.lanes.iter().all(|lane| lane.line.current().generation >= generation);
         let Some(of) = daemon.core.jobs.get(&job) else { return Ok(()) };
         let Some(home) = &of.home else { return Ok(()) };
-        let to = shared(home.placement.clone());
+        let (before, to) = (of.spec.policy, by_policy(home.placement.clone(), policy));
         let (normal, affinity) = (home.normal, home.affinity.clone());
-        let members = self.members(normal, &affinity, &to);
+        let [there, here] = [&to, &from].map(|at| self.members(normal, &affinity, at).controls);
         let Some(daemon) = &mut self.daemon else { return Ok(()) };
         let Some(of) = daemon.core.jobs.get(&job) else { return Ok(()) };
-        if policy == Policy::None && !(of.standing == Standing::Released && is_in_force) {
-            daemon.pending.push(Pending::Moving { job, policy });
+        // One that is suspended stands still, and stays lowered.
+        let is_still = of.suspended && of.standing == Standing::Paused;
+        let is_out = of.standing == Standing::Released || is_still;
+        if policy == Policy::None && !(is_out && is_in_force) {
+            daemon.pending.push(Pending::Moving { job, policy, from });
             return Ok(());
         }
-        if policy == Policy::None {
-            // Numbers of those that have ended may be others'.
-            daemon.read(&mut self.machine.borrow_mut(), job);
+        // What owners have chosen meanwhile is judged by what gangd gave there; and numbers of those
+        // that have ended may be others'.
+        daemon.read(&mut self.machine.borrow_mut(), job);
+        if policy == Policy::None && !is_still {
             let Some(home) = daemon.core.jobs.get(&job).and_then(|of| of.home.as_ref()) else {
                 return Ok(());
             };
@@ -229,7 +238,11 @@ impl World {
             actions.iter().for_each(|action| self.machine.borrow_mut().perform(action));
         }
         self.hit(job, Moment::Moved);
-        self.file(job, |core| core.moved(job, policy, to, members.controls))?;
+        self.file(job, |core| {
+            // Where CPUs have gone since it was asked for, the job stays where it was.
+            let moved = core.moved(job, policy, to, there);
+            moved.or_else(|_| core.moved(job, before, from, here))
+        })?;
         if let Some(daemon) = &mut self.daemon {
             daemon.read(&mut self.machine.borrow_mut(), job);
         }

@@ -120,6 +120,8 @@ pub struct State {
     pub regroups: Option<Sender<JobId>>,
     /// The job whose limits were looked at last.
     pub limits_seen: JobId,
+    /// When a job could not take over its limits (monotonic).
+    pub limits_failed_ns: BTreeMap<JobId, u64>,
     /// Actions for what changed outside the clock; they go with the next timetable.
     pub orders: Vec<Bound>,
     /// The conductor is to end.
@@ -136,6 +138,7 @@ impl State {
             hours: None,
             regroups: None,
             limits_seen: JobId(0),
+            limits_failed_ns: BTreeMap::new(),
             orders: Vec::new(),
             stopped: false,
         }

@@ -13,10 +13,17 @@ use gang_timetable::{
     record::{Confinement, Placement},
 };
 
-use crate::{conduct::state::State, daemon::Daemon, error::Error};
+use crate::{
+    conduct::state::{State, now},
+    daemon::Daemon,
+    error::Error,
+};
 
 /// Rounds in which each job is looked at.
 const ROUNDS: usize = 16;
+
+/// A job that could not take over its limits is not looked at for so long.
+const RETRY_NS: u64 = 60_000_000_000;
 
 /// A job whose limits are to be read.
 pub struct Limited {
@@ -32,7 +39,11 @@ impl Limited {
     /// The jobs that come after those that were looked at last.
     pub fn due(state: &mut State) -> Vec<Limited> {
         let (all, last) = (&state.core.jobs, state.limits_seen);
+        let now_ns = now().monotonic_ns;
+        state.limits_failed_ns.retain(|_, at_ns| now_ns < *at_ns + RETRY_NS);
+        let has_failed = |job: &JobId| state.limits_failed_ns.contains_key(job);
         let later = all.range(JobId(last.0 + 1)..).chain(all.range(..=last));
+        let later = later.filter(|(job, _)| !has_failed(job));
         let limited = later.filter_map(|(&job, of)| {
             let home = of.home.as_ref()?;
             let Placement::Cgroup { .. } = home.placement else { return None };

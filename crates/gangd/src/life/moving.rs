@@ -19,7 +19,10 @@ use gang_schedule::{JobId, Policy};
 
 use super::{detach::perform, waiting::wait_for};
 use crate::{
-    conduct::{client_priority::ThreadPriority, state::now},
+    conduct::{
+        client_priority::ThreadPriority,
+        state::{State, now},
+    },
     daemon::Daemon,
     error::Error,
     groups::cgroups::Cgroups,
@@ -43,7 +46,12 @@ impl Daemon {
             match self.renew_limits(job) {
                 Ok(()) | Err(Error::NoSuchJob(_)) => {}
                 Err(error) => {
-                    tracing::warn!(%job, ?error, "a job has not all limits it is to have")
+                    tracing::warn!(%job, ?error, "a job has not all limits it is to have");
+                    let failed = move |state: &mut State| {
+                        state.limits_failed_ns.insert(job, now().monotonic_ns);
+                    };
+                    // Without a conductor there are no jobs either.
+                    let _ = self.conductor.ask(failed);
                 }
             }
         }

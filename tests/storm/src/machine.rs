@@ -946,10 +946,16 @@ impl Machine {
         let tids: Vec<u32> = strays.into_iter().flat_map(|pid| self.tids(pid)).collect();
         for tid in tids {
             let now = self.model.attributes[&tid];
-            if let Some(had) = released(&now, &normal) {
-                self.model.attributes.insert(tid, had);
-                // The policy of the one that started it may have been another one then.
-                self.threads.get_mut(&tid).into_iter().for_each(|it| it.may_have(had));
+            let had = released(&now, &normal);
+            self.model.attributes.extend(had.map(|had| (tid, had)));
+            // SCHED_IDLE or SCHED_BATCH that the first thread has of its own looks as what another
+            // thread of its process has out of its slot, and that one may have started this one.
+            let may_be_given = matches!(now.policy, SchedPolicy::Idle | SchedPolicy::Batch);
+            let is_alike = may_be_given && now.policy == normal.policy;
+            // The policy of the one that started it may have been another one then.
+            let may_have = had.or(is_alike.then_some(now));
+            if let (Some(may_have), Some(thread)) = (may_have, self.threads.get_mut(&tid)) {
+                thread.may_have(may_have);
             }
             if pins.has_given(&self.model.affinity[&tid]) {
                 self.model.affinity.insert(tid, cpus.clone());

@@ -896,10 +896,13 @@ impl Machine {
                 let now = self.model.attributes[&tid];
                 if let Some(had) = released_inheritor(&now, &normal) {
                     self.model.attributes.insert(tid, had);
-                    // SCHED_IDLE that an owner has chosen looks as that of a filling thread does.
+                    // SCHED_IDLE looks as that of a filling thread does where its owner has chosen
+                    // it, or where it may be the owner's since before there was this member.
                     let thread = self.threads.get_mut(&tid);
-                    let thread =
-                        thread.filter(|it| it.own == now && now.policy == SchedPolicy::Idle);
+                    let thread = thread.filter(|it| {
+                        let is_own = it.own == now || it.normal.contains(&now);
+                        is_own && now.policy == SchedPolicy::Idle
+                    });
                     thread.into_iter().for_each(|it| it.may_have(had));
                 }
                 let cpus = self.model.affinity[&tid].clone();

@@ -896,10 +896,13 @@ impl Machine {
                 let now = self.model.attributes[&tid];
                 if let Some(had) = released_inheritor(&now, &normal) {
                     self.model.attributes.insert(tid, had);
-                    // SCHED_IDLE that an owner has chosen looks as that of a filling thread does.
+                    // SCHED_IDLE looks as that of a filling thread does where its owner has chosen
+                    // it, or where it may be the owner's since before there was this member.
                     let thread = self.threads.get_mut(&tid);
-                    let thread =
-                        thread.filter(|it| it.own == now && now.policy == SchedPolicy::Idle);
+                    let thread = thread.filter(|it| {
+                        let is_own = it.own == now || it.normal.contains(&now);
+                        is_own && now.policy == SchedPolicy::Idle
+                    });
                     thread.into_iter().for_each(|it| it.may_have(had));
                 }
                 let cpus = self.model.affinity[&tid].clone();
@@ -946,10 +949,16 @@ impl Machine {
         let tids: Vec<u32> = strays.into_iter().flat_map(|pid| self.tids(pid)).collect();
         for tid in tids {
             let now = self.model.attributes[&tid];
-            if let Some(had) = released(&now, &normal) {
-                self.model.attributes.insert(tid, had);
-                // The policy of the one that started it may have been another one then.
-                self.threads.get_mut(&tid).into_iter().for_each(|it| it.may_have(had));
+            let had = released(&now, &normal);
+            self.model.attributes.extend(had.map(|had| (tid, had)));
+            // SCHED_IDLE or SCHED_BATCH that the first thread has of its own looks as what another
+            // thread of its process has out of its slot, and that one may have started this one.
+            let may_be_given = matches!(now.policy, SchedPolicy::Idle | SchedPolicy::Batch);
+            let is_alike = may_be_given && now.policy == normal.policy;
+            // The policy of the one that started it may have been another one then.
+            let may_have = had.or(is_alike.then_some(now));
+            if let (Some(may_have), Some(thread)) = (may_have, self.threads.get_mut(&tid)) {
+                thread.may_have(may_have);
             }
             if pins.has_given(&self.model.affinity[&tid]) {
                 self.model.affinity.insert(tid, cpus.clone());

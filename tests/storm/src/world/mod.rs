@@ -113,6 +113,15 @@ enum Pending {
     },
 }
 
+impl Pending {
+    fn leaver(&self) -> Option<&Leaver> {
+        match self {
+            Pending::Leaving { leaver, .. } | Pending::ThreadLeaving { leaver, .. } => Some(leaver),
+            Pending::Arriving { .. } | Pending::Moving { .. } | Pending::Regrouping { .. } => None,
+        }
+    }
+}
+
 struct Daemon {
     core: Conductor,
     rosters: BTreeMap<JobId, Roster>,

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use gang_conductor::{
     Counted, Eligibility, JobSeen, NewThreads,
-    life::{Moment, State},
+    life::{Leaver, Moment, State},
 };
 use gang_schedule::{CpuSet, JobId, Topology};
 use gang_timetable::{
-    Attributes, Backend, Members, Runnable, SchedPolicy,
+    Action, Attributes, Backend, Known, Members, Runnable, SchedPolicy,
     record::{Placement, Record},
 };
 
@@ -17,6 +17,14 @@ use crate::script::Kind;
 
 /// A number is given again after that long.
 const REUSED_AFTER_NS: u64 = 1_000 * MS;
+
+/// The attributes that a leaver's thread may have although its owner has chosen none.
+fn known_of(leaver: &Leaver, tid: u32) -> Option<Known> {
+    leaver.actions.iter().find_map(|action| match action {
+        Action::Attributes { tid: of, known, .. } => (*of == tid).then_some(*known),
+        _ => None,
+    })
+}
 
 impl World {
     /// A process starts that has the number of one that has ended.
@@ -142,17 +150,25 @@ impl World {
             let mut all = jobs.filter_map(|job| Some(&job.home.as_ref()?.members));
             let of = all.find(|members| members.knows(tid));
             // On its way, a job is on file where it goes.
-            let is_idle = of.map_or_else(
-                || self.in_idle_group && machine.has_group(tid) && !machine.is_apart(tid),
-                |members| members.controls.in_idle_group,
-            );
+            // One that leaves is no member any more. It gets back what it had by what was known as it
+            // was asked to leave, wherever its job goes meanwhile.
+            let pending = self.daemon.iter().flat_map(|daemon| &daemon.pending);
+            let leaver = pending.filter_map(Pending::leaver).find_map(|it| known_of(it, tid));
+            let is_idle = match (of, leaver) {
+                (Some(members), _) => members.controls.in_idle_group,
+                (None, Some(known)) => known.in_idle_group,
+                (None, None) => {
+                    self.in_idle_group && machine.has_group(tid) && !machine.is_apart(tid)
+                }
+            };
             let low = if is_idle { SchedPolicy::Idle } else { SchedPolicy::Batch };
             // As long as switchers follow a timetable from before its job moved, neither can be
             // told; nor until its job is stated where it lives now.
             let is_told = self.daemon.as_ref().is_none_or(|daemon| {
                 !daemon.core.schedule.is_changed() && !daemon.followed().is_behind
             });
-            let has_moved = of.is_some_and(Members::has_moved);
+            let has_moved =
+                of.map_or_else(|| leaver.is_some_and(|known| known.has_moved), Members::has_moved);
             if (machine.is_apart(tid) && !is_told) || has_moved {
                 return;
             }

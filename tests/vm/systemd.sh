@@ -60,8 +60,8 @@ is_kept() { grep -q 'cpu.max of' <<<"$(job plain .kept_by)"; }
 becomes "gang show says why" is_kept
 becomes "it has slots in it" has_more_slots plain "$(slots plain)"
 check "the quota is lifted" in_unit CPUQuota=
-left() { ! stays plain; }
-becomes "it leaves its unit" left
+has_left() { [[ $(job plain .cgroup) != "$groups$(group_of plain)"/* ]]; }
+becomes "it leaves its unit" has_left
 becomes "it has slots again" has_more_slots plain "$(slots plain)"
 check "a unit with a quota calls one" called quota -p CPUQuota=20%
 becomes "it runs" is_called quota

@@ -184,10 +184,9 @@ impl Conductor {
 
     /// Whether the threads of a job are kept from real-time priority where it lives.
     pub fn keep_from_realtime(&mut self, id: JobId, is_kept: bool) -> Result<(), Refused> {
-        let job = self.job_mut(id)?;
-        let home = job.home.iter_mut();
-        home.for_each(|home| home.members.controls.kept_from_realtime = is_kept);
-        self.members_came(id, &[])
+        let Some(home) = &mut self.job_mut(id)?.home else { return Ok(()) };
+        let was_kept = std::mem::replace(&mut home.members.controls.kept_from_realtime, is_kept);
+        if was_kept == is_kept { Ok(()) } else { self.members_came(id, &[]) }
     }
 
     /// The gangs that are to move from now on, since the last call.

@@ -15,7 +15,8 @@ const KERNEL_WEIGHTS: [i64; 20] =
 /// The number of SCHED_IDLE (sched(7)).
 const SCHED_IDLE: i64 = 5;
 
-/// Whose priority of I/O it is, and the class in one: 3 is the class idle (linux/ioprio.h).
+/// The priority of I/O is that of one process; its class is above these bits, and 3 is the class
+/// idle (linux/ioprio.h).
 const IO_OF_PROCESS: libc::c_int = 1;
 const IO_CLASS_SHIFT: u32 = 13;
 const IO_IDLE: i64 = 3;

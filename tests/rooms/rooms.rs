@@ -277,6 +277,44 @@ fn documents_are_whole() {
     }
 }
 
+/// Paths in the table "Where to start" are below crates/ or the root; a bare name is in a folder of
+/// a path before it in its cell, or below that of the first.
+#[test]
+fn paths_of_the_map_are_there() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let table = text.split("## Where to start").nth(1).and_then(|rest| rest.split("\n## ").next());
+    let is_path = |word: &&str| {
+        !word.contains([' ', '*', ':'])
+            && Path::new(word).extension().is_some_and(|end| {
+                ["rs", "c", "h", "ts", "md", "toml", "map", "varlink"]
+                    .contains(&&*end.to_string_lossy())
+            })
+    };
+    let mut wrong = Vec::new();
+    for row in table.unwrap().lines().filter(|line| line.starts_with('|')) {
+        let mut folders: Vec<PathBuf> = vec![root().join("crates"), root()];
+        for word in row.split('`').skip(1).step_by(2).filter(is_path) {
+            let found =
+                folders.iter().rev().map(|folder| folder.join(word)).find(|path| path.exists());
+            let Some(found) = found else {
+                wrong.push(word);
+                continue;
+            };
+            folders.extend(
+                found
+                    .ancestors()
+                    .skip(1)
+                    .take(2)
+                    .map(Path::to_owned)
+                    .collect::<Vec<_>>()
+                    .into_iter()
+                    .rev(),
+            );
+        }
+    }
+    assert!(wrong.is_empty(), "ARCHITECTURE.md names files that are not there: {wrong:?}");
+}
+
 /// A room as people call it.
 fn short(package: &str) -> &str {
     match package {

@@ -66,7 +66,7 @@ impl Terms {
 
 /// The settings that an administrator may change while jobs run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settings {
+pub struct Tunables {
     pub limits: Limits,
     /// A job that used no CPU for this long counts as idle (L19).
     pub idle_after_ns: u64,
@@ -103,7 +103,7 @@ pub struct Candidate {
 /// Everything that decisions depend on, and what came of them.
 pub struct Conductor {
     pub backend: Backend,
-    pub settings: Settings,
+    pub settings: Tunables,
     pub schedule: Forecast,
     pub jobs: BTreeMap<JobId, Job>,
     next_id: u64,
@@ -156,7 +156,7 @@ pub struct Conductor {
 }
 
 impl Conductor {
-    pub fn new(setup: Setup, settings: Settings, schedule: Schedule) -> Conductor {
+    pub fn new(setup: Setup, settings: Tunables, schedule: Schedule) -> Conductor {
         Conductor {
             backend: setup.backend,
             settings,
@@ -360,7 +360,7 @@ impl Conductor {
     }
 
     /// The configuration was read again; `are_working` where there are working hours.
-    pub fn reconfigure(&mut self, settings: Settings, are_working: Option<bool>) {
+    pub fn reconfigure(&mut self, settings: Tunables, are_working: Option<bool>) {
         self.settings = settings;
         self.are_working = None;
         // Not first those of hours that these are not: gangs would be ahead by them, or behind.

@@ -115,7 +115,7 @@ impl Forecast {
         if matches!(event, Event::Load { threads } if threads == self.schedule.load()) {
             return Ok(());
         }
-        self.take_back();
+        self.unplan();
         self.is_changed = true;
         self.schedule.apply(event)
     }
@@ -123,7 +123,7 @@ impl Forecast {
     /// Makes the plans of a stretch of time, from the first moment that is not planned or not to
     /// stand.
     pub fn extend(&mut self, from_ns: u64, until_ns: u64) {
-        self.take_back();
+        self.unplan();
         self.is_changed = false;
         self.base = self.schedule.clone();
         let first = clock::slice_at(self.schedule.config(), from_ns);
@@ -151,7 +151,7 @@ impl Forecast {
         }
     }
 
-    fn take_back(&mut self) {
+    fn unplan(&mut self) {
         let ahead = &self.plans[self.plans.len() - self.ahead..];
         let standing = ahead.iter().filter(|plan| plan.start_ns < self.stands_until_ns).count();
         if standing == ahead.len() {

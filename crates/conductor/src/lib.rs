@@ -14,6 +14,7 @@
 //! - [`forecast`]: plans that are made ahead, and taken back when something changes.
 //! - [`gap`]: how often there are gaps, and how long they are.
 //! - [`load`]: how many threads outside of all gangs want to run.
+//! - [`regroup`]: which gangs move between groups of the cpu controller.
 //! - [`short_lived`]: gangs whose threads live too short to be switched one by one.
 //! - [`uncontended`]: whether gangs have the machine for themselves.
 //! - [`usage`]: the time that a job had and wanted over a while.
@@ -32,13 +33,14 @@ pub mod load;
 pub mod planning;
 mod published;
 mod refused;
+pub mod regroup;
 pub mod short_lived;
 mod survey;
 pub mod uncontended;
 pub mod usage;
 
 pub use activity::Activity;
-pub use conductor::{Candidate, Conductor, Limits, Now, Settings, Setup, Terms};
+pub use conductor::{Candidate, Conductor, Limits, Now, Setup, Terms, Tunables};
 pub use effects::{Effects, Measure, Note};
 pub use eligibility::{Eligibility, Facts};
 pub use forecast::Forecast;
@@ -47,7 +49,8 @@ pub use job::{Auto, Gain, Home, Job, Progress};
 pub use load::Load;
 pub use planning::{Due, Followed, NewThreads, Planning};
 pub use refused::Refused;
-pub use short_lived::{Regroup, ShortLived, ShortLivedGang};
+pub use regroup::Regroup;
+pub use short_lived::{ShortLived, ShortLivedGang};
 pub use survey::{Counted, JobSeen};
 pub use uncontended::{Measured, Uncontended};
 pub use usage::{Width, Window};

@@ -111,8 +111,8 @@ pub fn run(
         passthrough: settings.uncontended_passthrough,
         gaps: Gaps::new(kept, asked, settings.adapt_gaps && asked.length_ns > 0),
     };
-    let of_conductor = settings.of_conductor(schedule.config().slice_ns);
-    let mut state = State::new(Conductor::new(how, of_conductor, schedule), roots.clone(), all);
+    let tunables = settings.tunables(schedule.config().slice_ns);
+    let mut state = State::new(Conductor::new(how, tunables, schedule), roots.clone(), all);
     state.hours = settings.working_hours.clone();
     let (regroups, to_regroup) = std::sync::mpsc::channel();
     state.regroups = Some(regroups);

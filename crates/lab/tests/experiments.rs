@@ -195,7 +195,7 @@ fn openmp_programs_need_gangd() {
         return;
     }
     let arguments =
-        "openmp --runs 1 --programs gauss --times 1 --patience 2 --wait default,passive";
+        "openmp --runs 1 --programs gauss --times 1 --time-limit 2 --wait default,passive";
     let (table, report) = table_and_report(arguments);
     let expected = ["plain Linux", "gangd", "plain Linux, passive", "gangd, passive"]
         .map(|way| ["alone", "2 copies"].map(|copies| format!("gauss (libgomp), {copies}, {way}")));

@@ -132,7 +132,7 @@ fn workloads_and_redis_end_with_a_killed_lab() {
 
 #[test]
 fn an_interpreter_ends_with_a_killed_lab_needs_a_library() {
-    let users = "users --plain --noisy --runs 1 --times 1000000 --patience 600s";
+    let users = "users --plain --noisy --runs 1 --times 1000000 --time-limit 600s";
     let mut lab = Lab::start(users);
     match lab.until_there(&[("python3", 1)]) {
         Ok(there) => lab.kill(&there),

@@ -96,7 +96,7 @@ fn sixteen_threads_run_to_their_end() {
 fn users_under_gangd_where_it_is_there() {
     let with_gangd = gangd_is_there();
     let plain = if with_gangd { "--quick" } else { "--plain --quick" };
-    let users = lab(&format!("users {plain} --noisy --runs 1 --times 2 --patience 2 --json -"));
+    let users = lab(&format!("users {plain} --noisy --runs 1 --times 2 --time-limit 2 --json -"));
     let errors = String::from_utf8_lossy(&users.stderr);
     if !users.status.success() {
         assert!(errors.contains("nothing to run"), "{errors}");

@@ -4,7 +4,7 @@
 //! of another version. Its slices may last a millisecond, a hundredth of a picture's time. And
 //! looking on must cost next to nothing, on either side of the socket.
 //!
-//! Approach: one thread ([`Watch`]) asks the daemon at a [`Pace`] and publishes a [`Snapshot`]. It
+//! Approach: one thread ([`Poller`]) asks the daemon at a [`Pace`] and publishes a [`Snapshot`]. It
 //! asks for all slices that have ended since it asked last, so that a timeline has no holes however
 //! short slices are. Figures that are means over seconds are asked for less often than slices. A
 //! [`Model`] makes snapshots of the answers, and is pure.
@@ -17,12 +17,12 @@
 
 mod model;
 mod past;
+mod poller;
 mod rates;
 mod snapshot;
-mod watch;
 
 pub use model::{Model, Moment};
 pub use past::{Past, SPAN_NS};
+pub use poller::{Pace, Poller, TIME_LIMIT, host, once};
 pub use rates::Rates;
 pub use snapshot::{JobView, Link, Snapshot, Trouble, with_causes};
-pub use watch::{PATIENCE, Pace, Watch, host, once};

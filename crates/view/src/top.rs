@@ -37,7 +37,7 @@ use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-use crate::live::{self, Model, Moment, Pace, Snapshot, Watch};
+use crate::live::{self, Model, Moment, Pace, Poller, Snapshot};
 use act::{Act, Actor, Outcome};
 pub use look::Look;
 use screen::Screen;
@@ -90,9 +90,9 @@ pub fn run(surroundings: &Surroundings, look: Look, every: Duration) -> io::Resu
         }
     })?;
     let seen = move |snapshot| drop(sender.send(Event::Seen(Box::new(snapshot))));
-    let watch = Watch::start(surroundings.clone(), Pace::every(every), seen)?;
+    let poller = Poller::start(surroundings.clone(), Pace::every(every), seen)?;
     let before = Model::new(&live::host()).snapshot(Moment::now());
-    let mut top = Top { actor, watch, look, state: State::new(before), asked: None };
+    let mut top = Top { actor, poller, look, state: State::new(before), asked: None };
     let ended_by = top.run(&events, &mut screen)?;
     drop(screen);
     match ended_by {
@@ -104,7 +104,7 @@ pub fn run(surroundings: &Surroundings, look: Look, every: Duration) -> io::Resu
 /// Everything but the terminal.
 struct Top {
     actor: Actor,
-    watch: Watch,
+    poller: Poller,
     look: Look,
     state: State,
     /// When the job was looked at whose details are shown; the answer may not be there yet.
@@ -162,7 +162,7 @@ impl Top {
             Event::Signal(signal) => return Ok(End::Signal(signal)),
             Event::Came(outcome) => {
                 match &outcome {
-                    Outcome::Done(_) => self.watch.refresh(),
+                    Outcome::Done(_) => self.poller.refresh(),
                     Outcome::Refused(_) => {}
                     Outcome::Shown(_) | Outcome::NotShown { .. } => {
                         self.asked = Some((Instant::now(), Answer::There));

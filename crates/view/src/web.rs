@@ -4,7 +4,7 @@
 //! And hundreds of readers must cost neither the daemon nor this process much.
 //!
 //! Approach: an unprivileged client of the daemon, with the rights of the user who runs it. One
-//! [`Watch`](crate::live::Watch) asks the daemon for all readers, and each frame is written down
+//! [`Poller`](crate::live::Poller) asks the daemon for all readers, and each frame is written down
 //! once (`feed`). A slow reader misses frames and gets a whole one next, so that no frames pile up.
 //! While nobody reads, the daemon is asked once a second, for the last minutes of the jobs
 //! (`minutes`).
@@ -45,7 +45,7 @@ pub use token::{Token, TokenError};
 
 /// Where the page is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum Endpoint {
     /// A port of this machine alone: there is no encryption.
     Port(SocketAddr),
     /// A Unix socket behind a proxy that has it.
@@ -54,8 +54,8 @@ pub enum Place {
 
 /// How a server is to be.
 #[derive(Debug, Clone)]
-pub struct Settings {
-    pub place: Place,
+pub struct Serving {
+    pub place: Endpoint,
     pub token: Token,
     /// Names under which a proxy is reached, beside those of this machine.
     pub names: Vec<String>,
@@ -90,7 +90,7 @@ pub enum WebError {
 ///
 /// # Errors
 /// It cannot listen, or not start.
-pub fn serve(settings: Settings, ready: impl FnOnce(&str)) -> Result<(), WebError> {
+pub fn serve(settings: Serving, ready: impl FnOnce(&str)) -> Result<(), WebError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(routes::CALLS_MAX)

@@ -29,7 +29,7 @@ pub struct Evidence<'a> {
 
 /// The figures that the findings rest on; absent is what was not measured.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Figures {
+pub struct Derived {
     pub share_wanted: f64,
     /// Over the last ten seconds.
     pub share_had: f64,
@@ -104,7 +104,7 @@ pub struct Finding {
 pub struct Verdict {
     pub job: i64,
     pub name: String,
-    pub figures: Figures,
+    pub figures: Derived,
     /// The weightiest first.
     pub findings: Vec<Finding>,
 }
@@ -115,12 +115,12 @@ const SLOT_LEAST_NS: i64 = 500_000_000;
 /// Why the job is as it is.
 pub fn judge(evidence: Evidence<'_>) -> Verdict {
     let Evidence { job, .. } = evidence;
-    let figures = Figures::of(evidence);
+    let figures = Derived::of(evidence);
     let mut found: Vec<Finding> = match findings::standing(job) {
         // Nothing else explains a job that has no slots.
         Some(finding) => vec![finding],
         None => {
-            let looks: [fn(Evidence<'_>, &Figures) -> Option<Finding>; 13] = [
+            let looks: [fn(Evidence<'_>, &Derived) -> Option<Finding>; 13] = [
                 findings::width,
                 findings::short_lived,
                 findings::share,
@@ -146,8 +146,8 @@ pub fn judge(evidence: Evidence<'_>) -> Verdict {
     Verdict { job: job.id, name: job.name.clone(), figures, findings: found }
 }
 
-impl Figures {
-    fn of(Evidence { job, status, jobs }: Evidence<'_>) -> Figures {
+impl Derived {
+    fn of(Evidence { job, status, jobs }: Evidence<'_>) -> Derived {
         let measured = job.measured.as_ref();
         let measured_slot_ns = measured.map_or(0, |it| it.slot_ns);
         let slot_ns = (measured_slot_ns * job.cpus) as f64;
@@ -164,7 +164,7 @@ impl Figures {
             use JobState::{not_scheduled, running, waiting};
             other.id != job.id && matches!(other.state, running | waiting | not_scheduled)
         };
-        Figures {
+        Derived {
             share_wanted: job.share_wanted,
             share_had: job.share_had,
             busy: ran_ns.and_then(of_slots),

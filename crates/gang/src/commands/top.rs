@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use gang_protocol::client::Client;
 use gang_protocol::paths::Surroundings;
-use gang_view::live::PATIENCE;
+use gang_view::live::TIME_LIMIT;
 use gang_view::top::{self, Look};
 
 use crate::cli::Top;
@@ -18,7 +18,7 @@ const PIPE_WIDTH: usize = 150;
 pub fn top(args: &Top, surroundings: &Surroundings) -> Result<()> {
     let look = Look::of_this_process(args.no_color);
     // As every command does that finds no daemon.
-    let found = Client::find_within(surroundings, PATIENCE);
+    let found = Client::find_within(surroundings, TIME_LIMIT);
     if found.is_err_and(|error| error.is_no_daemon()) {
         leftovers::release_and_report(surroundings);
     }

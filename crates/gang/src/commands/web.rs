@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::Result;
 use gang_protocol::paths::Surroundings;
-use gang_view::web::{Place, Settings, Token, serve};
+use gang_view::web::{Endpoint, Serving, Token, serve};
 
 use crate::cli::{Listen, Web};
 
@@ -14,10 +14,10 @@ pub fn web(args: &Web, daemon: &Surroundings) -> Result<()> {
         None => Token::random()?,
     };
     let place = match &args.listen {
-        Listen::Socket(path) => Place::Socket(path.clone()),
-        Listen::Port(address) => Place::Port(*address),
+        Listen::Socket(path) => Endpoint::Socket(path.clone()),
+        Listen::Port(address) => Endpoint::Port(*address),
     };
-    let settings = Settings {
+    let settings = Serving {
         place,
         token,
         names: args.name.clone(),

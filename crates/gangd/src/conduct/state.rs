@@ -591,7 +591,7 @@ impl State {
         self.hours = settings.working_hours.clone();
         let are_working = self.are_working();
         let own_ns = self.core.config().slice_ns;
-        self.core.reconfigure(settings.of_conductor(own_ns), are_working);
+        self.core.reconfigure(settings.tunables(own_ns), are_working);
     }
 
     /// Working hours begin and end.

@@ -244,7 +244,7 @@ impl Daemon {
             let at = placement.confinement().cloned();
             self.change_on_file(move |state| Ok(state.core.confine(job, at, mem_bytes > 0)?))?;
         }
-        founding.settle();
+        founding.complete();
         // The job may have ended before it was watched.
         if self.watch.is_over(job) {
             self.end(job);

@@ -78,15 +78,15 @@ impl Deputy {
             .stderr(Stdio::null())
             .spawn()
             .map_err(error)?;
-        let settled = Deputy::settle(&child, &group);
-        let (pidfd, events) = settled.inspect_err(|_| {
+        let attached = Deputy::attach(&child, &group);
+        let (pidfd, events) = attached.inspect_err(|_| {
             let _ = child.kill();
             let _ = child.wait();
         })?;
         Ok(Deputy { child, pidfd, group, events, has_suspended: false })
     }
 
-    fn settle(child: &Child, group: &PathBuf) -> Result<(OwnedFd, OpenFile)> {
+    fn attach(child: &Child, group: &PathBuf) -> Result<(OwnedFd, OpenFile)> {
         let pid = child.id();
         let error = |e| Error::new("watch process", pid, e);
         let number = Pid::from_raw(pid as i32).ok_or_else(|| error(io::ErrorKind::NotFound.into()));

@@ -4,7 +4,7 @@
 //! may fail. The process ends on its way, the disk is full, the daemon has no descriptors left.
 //!
 //! Approach: one owner of all of it. The record on file says what is going to be made; then it is
-//! made. An owner that is dropped before the job is settled undoes whatever is there by then, also
+//! made. An owner that is dropped before the job is complete undoes whatever is there by then, also
 //! what the job's first member had in a slot meanwhile.
 //!
 //! Properties: a start that fails leaves nothing but a job without members, or none. What cannot be
@@ -19,14 +19,14 @@ use gang_timetable::record::Record;
 use super::cleanup::Remains;
 use crate::{daemon::Daemon, error::Error};
 
-/// A job that is being made, until it is settled. The thread that has this also has the lock of the
+/// A job that is being made, until it is complete. The thread that has this also has the lock of the
 /// empty job.
 pub struct Founding<'a> {
     daemon: &'a Daemon,
     record: Box<Record>,
     /// The first process; absent where a single thread comes.
     process: Option<Arc<ProcessHandle>>,
-    is_settled: bool,
+    is_complete: bool,
 }
 
 impl<'a> Founding<'a> {
@@ -36,7 +36,7 @@ impl<'a> Founding<'a> {
         record: Record,
         process: Option<Arc<ProcessHandle>>,
     ) -> Founding<'a> {
-        Founding { daemon, record: Box::new(record), process, is_settled: false }
+        Founding { daemon, record: Box::new(record), process, is_complete: false }
     }
 
     /// Puts on file what is going to be made.
@@ -51,8 +51,8 @@ impl<'a> Founding<'a> {
     }
 
     /// The job lives on its own from now on.
-    pub fn settle(mut self) {
-        self.is_settled = true;
+    pub fn complete(mut self) {
+        self.is_complete = true;
     }
 
     fn undo(&self) {
@@ -78,14 +78,14 @@ impl<'a> Founding<'a> {
 
 impl Drop for Founding<'_> {
     fn drop(&mut self) {
-        if !self.is_settled {
+        if !self.is_complete {
             self.undo();
         }
     }
 }
 
 impl Daemon {
-    /// Takes the first process out of a job that could not be settled; true where processes that
+    /// Takes the first process out of a job that could not be made; true where processes that
     /// have followed it go on as the job.
     fn leave_to_others(&self, job: JobId, first: &Arc<ProcessHandle>) -> bool {
         if let Err(error) = self.take_out(job, first) {

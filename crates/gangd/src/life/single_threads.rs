@@ -254,7 +254,7 @@ impl Daemon {
         founding.file()?;
         let roster = self.with_pins(job, roster)?;
         self.change_on_file(move |state| state.join(job, home, roster))?;
-        founding.settle();
+        founding.complete();
         Ok(())
     }
 

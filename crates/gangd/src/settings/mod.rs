@@ -180,11 +180,11 @@ impl Default for Settings {
 
 impl Settings {
     /// The settings of a conductor with slices of that length.
-    pub fn of_conductor(&self, slice_ns: u64) -> gang_conductor::Settings {
+    pub fn tunables(&self, slice_ns: u64) -> gang_conductor::Tunables {
         let Config { slice_ns: own_ns, class_weights, class_slices, .. } = self.schedule;
         let inside = Terms { weights: class_weights, slices: class_slices };
         let outside = self.outside.in_slices_of(own_ns, slice_ns);
-        gang_conductor::Settings {
+        gang_conductor::Tunables {
             limits: gang_conductor::Limits {
                 jobs: self.limits.jobs,
                 jobs_per_user: self.limits.jobs_per_user,
@@ -464,25 +464,9 @@ fn parse(text: &str) -> anyhow::Result<File> {
     toml::from_str(text).map_err(|error| {
         let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
         let message = error.message();
-        let (_, now) = RENAMED
-            .iter()
-            .find(|(other, _)| message.starts_with(&format!("unknown field `{other}`")))
-            .unwrap_or(&("", ""));
-        match *now {
-            "" => anyhow::anyhow!("line {line}: {message}"),
-            now => anyhow::anyhow!("line {line}: the key is `{now}`: {message}"),
-        }
+        anyhow::anyhow!("line {line}: {message}")
     })
 }
-
-/// Words that are no keys, and the keys that have their meaning.
-const RENAMED: [(&str, &str); 5] = [
-    ("cap", "gang_share_max"),
-    ("disk", "scratch_dir"),
-    ("leave_after", "forget_after"),
-    ("leave_alone", "uncontended_passthrough"),
-    ("patience", "message_timeout"),
-];
 
 /// The line of the key that a message begins with; the policy names some keys with their units.
 fn line_of(text: &str, message: &str) -> Option<usize> {

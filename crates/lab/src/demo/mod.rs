@@ -12,7 +12,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::harness::daemon::{Daemon, Settings};
+use crate::harness::daemon::{Daemon, DaemonOptions};
 use crate::harness::lab::Lab;
 use crate::harness::openmp::{Copies, Program, gauss, numpy};
 use crate::harness::options::Options;
@@ -145,7 +145,7 @@ fn measure(lab: &Lab, program: &Program, longest: Duration) -> Result<(Times, Re
     say(&format!("{}: two copies, plain Linux", program.name));
     let (plain_s, plain) = watched(lab, program, None, longest)?;
     say(&format!("{}: two copies, gangs", program.name));
-    let daemon = lab.daemon(&lab.settings(Settings::default()))?;
+    let daemon = lab.daemon(&lab.settings(DaemonOptions::default()))?;
     let (gangs_s, gangs) = watched(lab, program, Some(&daemon), longest)?;
     say("");
     let times = Times { program: program.name, alone_s, plain_s, gangs_s };

@@ -15,20 +15,20 @@ use tempfile::TempDir;
 use crate::harness::child::Running;
 use crate::harness::duration;
 use crate::harness::origin;
-use crate::harness::patience::{PATIENCE, wait_until};
 use crate::harness::programs::Programs;
+use crate::harness::wait::{TIME_LIMIT, wait_until};
 
 /// After these a daemon or command hangs. A machine that is slow or busy keeps within them.
-const START_LIMIT: Duration = PATIENCE;
+const START_LIMIT: Duration = TIME_LIMIT;
 const STOP_LIMIT: Duration = Duration::from_secs(30);
-const ASK_LIMIT: Duration = PATIENCE;
+const ASK_LIMIT: Duration = TIME_LIMIT;
 
 /// The slices of a daemon without `--slice`.
 pub const DEFAULT_SLICE: Duration = Duration::from_millis(20);
 
 /// How a daemon is started. Where nothing is set, the daemon has its default.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Settings {
+pub struct DaemonOptions {
     pub slice: Option<Duration>,
     /// As the daemon takes it; unless set, it follows the slice and the machine.
     pub gap: Option<&'static str>,
@@ -47,7 +47,7 @@ pub struct Settings {
     pub proof_cost: Option<f64>,
 }
 
-impl Settings {
+impl DaemonOptions {
     pub fn slice(slice: Duration) -> Self {
         Self { slice: Some(slice), ..Self::default() }
     }
@@ -103,7 +103,7 @@ const ATTEMPTS: usize = 3;
 
 impl Daemon {
     /// Starts a daemon and waits until it listens, and no part of it starts any more.
-    pub fn start(programs: &Programs, settings: &Settings) -> Result<Self> {
+    pub fn start(programs: &Programs, settings: &DaemonOptions) -> Result<Self> {
         for _ in 0..ATTEMPTS {
             let mut daemon = Self::spawn(programs, settings)?;
             if daemon.connect()? {
@@ -120,7 +120,7 @@ impl Daemon {
         bail!("gangd ended without a job, {ATTEMPTS} times, before the lab could connect")
     }
 
-    fn spawn(programs: &Programs, settings: &Settings) -> Result<Self> {
+    fn spawn(programs: &Programs, settings: &DaemonOptions) -> Result<Self> {
         let gangd = programs.gangd()?;
         let gang = programs.gang()?.to_path_buf();
         let dir = runtime_dir().context("making a directory for the socket of a daemon")?;
@@ -286,9 +286,9 @@ mod tests {
     #[test]
     fn settings_become_flags() {
         let socket = Path::new("/s");
-        let join = |settings: Settings| settings.arguments(socket, Path::new("/c")).join(" ");
-        assert_eq!(join(Settings::default()), "--socket /s --config /c --exit-when-idle");
-        let all = Settings {
+        let join = |settings: DaemonOptions| settings.arguments(socket, Path::new("/c")).join(" ");
+        assert_eq!(join(DaemonOptions::default()), "--socket /s --config /c --exit-when-idle");
+        let all = DaemonOptions {
             slice: Some(Duration::from_millis(1)),
             gap: Some("none"),
             no_fill: true,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use crate::harness::child::Running;
-use crate::harness::daemon::{Daemon, Settings};
+use crate::harness::daemon::{Daemon, DaemonOptions};
 use crate::harness::duration;
 use crate::harness::gangs::Scheduled;
 use crate::harness::journal::Journal;
@@ -42,7 +42,7 @@ pub struct Lab {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Under {
     Plain,
-    Gangd(Settings),
+    Gangd(DaemonOptions),
 }
 
 /// One program to start: a workload of the lab with its arguments.
@@ -208,26 +208,26 @@ impl Lab {
 
     /// gangd with its defaults, and the backend that was asked for.
     pub fn gangd(&self) -> Under {
-        Under::Gangd(self.settings(Settings::default()))
+        Under::Gangd(self.settings(DaemonOptions::default()))
     }
 
-    /// Settings of a daemon with the backend that was asked for, or else that of the condition.
-    pub fn settings(&self, settings: Settings) -> Settings {
+    /// Options of a daemon with the backend that was asked for, or else that of the condition.
+    pub fn settings(&self, settings: DaemonOptions) -> DaemonOptions {
         self.looks_at(Takes::Backend);
         let backend = self.options.backend.clone().or(settings.backend);
-        Settings { backend, ..settings }
+        DaemonOptions { backend, ..settings }
     }
 
-    pub fn daemon(&self, settings: &Settings) -> Result<Daemon> {
+    pub fn daemon(&self, settings: &DaemonOptions) -> Result<Daemon> {
         Daemon::start(&self.programs, settings)
     }
 
     /// A daemon where the condition has one.
     pub fn daemon_of(&self, under: &Under) -> Result<Option<Daemon>> {
         match under {
-            Under::Plain if self.watches_plain() || self.only_looks => {
-                self.daemon(&Settings { only_watch: true, ..Settings::default() }).map(Some)
-            }
+            Under::Plain if self.watches_plain() || self.only_looks => self
+                .daemon(&DaemonOptions { only_watch: true, ..DaemonOptions::default() })
+                .map(Some),
             Under::Plain => Ok(None),
             Under::Gangd(settings) => self.daemon(settings).map(Some),
         }
@@ -449,7 +449,11 @@ mod tests {
     fn a_condition_has_its_backend_unless_one_was_asked_for() {
         let of = |asked: Option<&str>, own: Option<&str>| {
             let lab = lab(Options { backend: asked.map(String::from), ..Options::default() });
-            lab.settings(Settings { backend: own.map(String::from), ..Settings::default() }).backend
+            lab.settings(DaemonOptions {
+                backend: own.map(String::from),
+                ..DaemonOptions::default()
+            })
+            .backend
         };
         assert_eq!(of(None, Some("signal")).as_deref(), Some("signal"));
         assert_eq!(of(Some("rt"), Some("signal")).as_deref(), Some("rt"));

@@ -10,11 +10,11 @@ use serde_json::Value;
 
 use crate::harness::alternate::{Condition, alternate};
 use crate::harness::child::Running;
-use crate::harness::daemon::Settings;
+use crate::harness::daemon::DaemonOptions;
 use crate::harness::lab::{Lab, Launch, Span};
-use crate::harness::patience::wait_until;
 use crate::harness::report::Report;
 use crate::harness::samples::Sample;
+use crate::harness::wait::wait_until;
 use crate::promises::list;
 use crate::workload::LONGEST;
 use crate::workload::arrivals::{ArrivalsOutcome, Wait};
@@ -55,7 +55,7 @@ fn run(lab: &Lab, arrivals: u64) -> Result<Report> {
 }
 
 fn measure(lab: &Lab, arrivals: u64) -> Result<Sample> {
-    let daemon = lab.daemon(&lab.settings(Settings::default()))?;
+    let daemon = lab.daemon(&lab.settings(DaemonOptions::default()))?;
     let span = Span::soon((BEFORE + EACH * arrivals as u32).min(LONGEST));
     let cpus = lab.threads().min(lab.cpus);
     let gang = Launch::gang(cpus, &format!("hog --threads {}", lab.threads()));

@@ -13,13 +13,13 @@ use serde_json::Value;
 
 use crate::harness::alternate::{Condition, alternate};
 use crate::harness::child::Running;
-use crate::harness::daemon::{Daemon, Settings};
+use crate::harness::daemon::{Daemon, DaemonOptions};
 use crate::harness::duration;
 use crate::harness::lab::{Lab, Launch, Span};
-use crate::harness::patience::{PATIENCE, wait_for};
 use crate::harness::report::Report;
 use crate::harness::samples::Sample;
 use crate::harness::stats::loss_percent;
+use crate::harness::wait::{TIME_LIMIT, wait_for};
 use crate::promises::list;
 use crate::workload::own::OwnOutcome;
 
@@ -92,7 +92,8 @@ fn tell_undecided(report: &mut Report) {
 /// The rate of one of two copies; of policy auto with the reason why nothing was decided.
 fn measure(lab: &Lab, is_auto: bool) -> Result<Sample> {
     let proof_cost = lab.options.quick.then_some(AT_ONCE);
-    let daemon = lab.daemon(&lab.settings(Settings { proof_cost, ..Settings::default() }))?;
+    let daemon =
+        lab.daemon(&lab.settings(DaemonOptions { proof_cost, ..DaemonOptions::default() }))?;
     let run = |span: &Span| run_over(lab, &daemon, span, is_auto);
     let (seen, longer_s) = lab.over_window(length(lab), LONG_ENOUGH, run, Option::is_some)?;
     let sample = seen.context(
@@ -146,7 +147,7 @@ fn becomes_auto(lab: &Lab, daemon: &Daemon, program: &mut Running) -> Result<boo
 /// Has the job of a process measured; false where it is none yet.
 fn become_auto(lab: &Lab, daemon: &Daemon, pid: i32) -> Result<bool> {
     let gang = lab.programs.gang()?;
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIME_LIMIT;
     for job in daemon.jobs()? {
         let id = job["id"].as_i64().context("a job has no number")?.to_string();
         let mut show = daemon.program(gang);

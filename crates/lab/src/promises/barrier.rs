@@ -15,7 +15,7 @@ use anyhow::{Result, ensure};
 use clap::Args;
 
 use crate::harness::alternate::{Condition, alternate};
-use crate::harness::daemon::Settings;
+use crate::harness::daemon::DaemonOptions;
 use crate::harness::duration;
 use crate::harness::lab::{Lab, Launch, Together, Under};
 use crate::harness::report::Report;
@@ -54,7 +54,8 @@ impl Barrier {
         let mut ways = vec![("plain Linux".to_owned(), Under::Plain)];
         for slice in self.slices(lab) {
             // Of one copy that is left to Linux, the gaps would be missing.
-            let raised = Settings { no_uncontended_passthrough: true, ..Settings::slice(slice) };
+            let raised =
+                DaemonOptions { no_uncontended_passthrough: true, ..DaemonOptions::slice(slice) };
             let settings = lab.settings(raised);
             ways.push((format!("gangd {}", duration::show(slice)), Under::Gangd(settings)));
         }

@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::harness::alternate::{Condition, alternate};
 use crate::harness::child::Running;
 use crate::harness::compiled::compile_with_libgang;
-use crate::harness::daemon::Settings;
+use crate::harness::daemon::DaemonOptions;
 use crate::harness::lab::Lab;
 use crate::harness::report::{Promise, Report};
 use crate::harness::samples::Sample;
@@ -44,7 +44,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
     let program = compile_with_libgang(&lab.programs, dir.path(), "calls", SOURCE)?;
     let times = if lab.options.quick { 100 } else { 300 };
     let measure = |lab: &Lab| -> Result<Sample> {
-        let daemon = lab.daemon(&lab.settings(Settings::default()))?;
+        let daemon = lab.daemon(&lab.settings(DaemonOptions::default()))?;
         let mut command = daemon.program(&program);
         command.args([JOBS.to_string(), times.to_string()]);
         let said: BTreeMap<String, Value> =

@@ -11,12 +11,12 @@ use clap::Args;
 
 use crate::harness::alternate::{Condition, alternate};
 use crate::harness::child::Running;
-use crate::harness::daemon::{Daemon, Settings};
+use crate::harness::daemon::{Daemon, DaemonOptions};
 use crate::harness::lab::Lab;
-use crate::harness::patience::PATIENCE;
 use crate::harness::report::Report;
 use crate::harness::samples::Sample;
 use crate::harness::table::thousands;
+use crate::harness::wait::TIME_LIMIT;
 use crate::promises::list;
 use crate::workload::clients::ClientsOutcome;
 
@@ -110,7 +110,8 @@ fn are_all(listed: &[f64]) -> bool {
 const MANY: Load = Load { clients: 50, jobs: 20, hold: false };
 
 fn measure(lab: &Lab, load: Load, length: Duration) -> Result<Sample> {
-    let daemon = lab.daemon(&lab.settings(Settings { keeps: true, ..Settings::default() }))?;
+    let daemon =
+        lab.daemon(&lab.settings(DaemonOptions { keeps: true, ..DaemonOptions::default() }))?;
     let warm_up = lab.length(WARM_UP).max(length);
     finish(start(lab, &daemon, load, warm_up)?, warm_up)?;
     drain(&daemon)?;
@@ -145,7 +146,8 @@ fn measure(lab: &Lab, load: Load, length: Duration) -> Result<Sample> {
 
 /// The times of calls while jobs rest, beside as many that ended.
 fn rest(lab: &Lab, wanted: usize) -> Result<Sample> {
-    let daemon = lab.daemon(&lab.settings(Settings { keeps: true, ..Settings::default() }))?;
+    let daemon =
+        lab.daemon(&lab.settings(DaemonOptions { keeps: true, ..DaemonOptions::default() }))?;
     let part = lab.length(Duration::from_secs(10));
     let end = Instant::now() + ENDING;
     while daemon.history(wanted)? < wanted {
@@ -186,7 +188,7 @@ fn start(lab: &Lab, daemon: &Daemon, load: Load, length: Duration) -> Result<Run
 }
 
 fn finish(running: Running, length: Duration) -> Result<ClientsOutcome> {
-    running.outcome(Instant::now() + length + PATIENCE)
+    running.outcome(Instant::now() + length + TIME_LIMIT)
 }
 
 /// Waits until the daemon has no jobs; those that it has all the same are left over.

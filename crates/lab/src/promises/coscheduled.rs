@@ -15,13 +15,13 @@ use gang_linux::{bpf_stats, clock};
 use serde_json::Value;
 
 use crate::harness::alternate::{Condition, alternate};
-use crate::harness::daemon::{Daemon, Settings};
+use crate::harness::daemon::{Daemon, DaemonOptions};
 use crate::harness::gangs::Scheduled;
 use crate::harness::lab::{LONG_ENOUGH, Lab, Launch, Span, Together, all_completed};
-use crate::harness::patience::{PATIENCE, wait_for};
 use crate::harness::report::Report;
 use crate::harness::samples::{Figures, Sample};
 use crate::harness::stats::loss_percent;
+use crate::harness::wait::{TIME_LIMIT, wait_for};
 use crate::promises::list;
 use crate::workload::Outcome;
 use crate::workload::barrier::DEFAULT_INTERVAL;
@@ -72,7 +72,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
 /// Two copies of BARRIER, with and without measuring. Gaps are the same: where nothing is measured
 /// they come more often.
 fn barrier(lab: &Lab, no_measure: bool, counts: bool) -> Result<Sample> {
-    let settings = Settings { no_measure, gap: Some(GAP), ..Settings::slice(SLICE) };
+    let settings = DaemonOptions { no_measure, gap: Some(GAP), ..DaemonOptions::slice(SLICE) };
     let daemon = lab.daemon(&lab.settings(settings))?;
     let threads = lab.threads();
     let arguments =
@@ -148,10 +148,10 @@ fn taken(daemon: &Daemon, span: &Span) -> Result<Taken> {
 
 /// The daemon's figures of two gangs that spin on all CPUs.
 fn together(lab: &Lab, hogs: usize) -> Result<Sample> {
-    let daemon = lab.daemon(&lab.settings(Settings::slice(SLICE)))?;
+    let daemon = lab.daemon(&lab.settings(DaemonOptions::slice(SLICE)))?;
     let length = lab.length(Duration::from_secs(4));
     // Gangs last longer than they are looked at, and are killed when that is over.
-    let span = Span::soon(length + 2 * PATIENCE);
+    let span = Span::soon(length + 2 * TIME_LIMIT);
     let gang =
         Launch::gang(lab.threads().min(lab.cpus), &format!("hog --threads {}", lab.threads()));
     let mut all = vec![gang; COPIES];

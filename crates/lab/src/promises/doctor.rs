@@ -22,7 +22,7 @@ use serde_json::Value;
 use crate::harness::alternate::{Condition, Rounds, alternate_on};
 use crate::harness::child::Running;
 use crate::harness::confusion::Confusion;
-use crate::harness::daemon::{Daemon, Settings};
+use crate::harness::daemon::{Daemon, DaemonOptions};
 use crate::harness::lab::{Lab, Span};
 use crate::harness::report::{Promise, Report};
 use crate::harness::samples::{Figures, Sample, Series};
@@ -138,7 +138,8 @@ fn length(lab: &Lab) -> Duration {
 fn measure(lab: &Lab, subject: &Subject, way: Way) -> Result<Sample> {
     // Under plain Linux programs are jobs only where they are to be looked at.
     let only_watch = way == Way::Plain && lab.watches_plain();
-    let daemon = lab.daemon(&lab.settings(Settings { only_watch, ..Settings::default() }))?;
+    let daemon =
+        lab.daemon(&lab.settings(DaemonOptions { only_watch, ..DaemonOptions::default() }))?;
     let run = |span: &Span| run_over(lab, &daemon, subject, way, span);
     let (sample, longer_s) = lab.over_window(length(lab), LONG_ENOUGH, run, Option::is_some)?;
     Ok(sample.context(TOO_SHORT)?.over(longer_s))

@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use clap::Args;
 
 use crate::harness::alternate::{Condition, alternate};
-use crate::harness::daemon::Settings;
+use crate::harness::daemon::DaemonOptions;
 use crate::harness::finish::{LIMIT, TIME, batch, together};
 use crate::harness::lab::{Lab, Under, words};
 use crate::harness::report::Report;
@@ -29,8 +29,9 @@ pub struct Fill {
 impl Fill {
     pub fn run(&self, lab: &Lab) -> Result<Report> {
         ensure!((1..=100).contains(&self.copies), "between 1 and 100 copies run");
-        let gangd =
-            |no_fill| Under::Gangd(lab.settings(Settings { no_fill, ..Settings::default() }));
+        let gangd = |no_fill| {
+            Under::Gangd(lab.settings(DaemonOptions { no_fill, ..DaemonOptions::default() }))
+        };
         let copies = &vec![self.arguments(lab); self.copies];
         let mut conditions = vec![
             Condition::new("batch", |lab| batch(lab, copies)),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::harness::alternate::{Condition, alternate};
-use crate::harness::daemon::Settings;
+use crate::harness::daemon::DaemonOptions;
 use crate::harness::lab::{LONG_ENOUGH, Lab, Launch, Span, Together, Under, all_completed, words};
 use crate::harness::report::Report;
 use crate::harness::samples::Sample;
@@ -30,7 +30,7 @@ const CONDITIONS: [(&str, bool); 3] =
 pub fn run(lab: &Lab) -> Result<Report> {
     lab.needs_gangd("gangs give way under gangd alone")?;
     let unders = [false, false, true].map(|no_measure| {
-        Under::Gangd(lab.settings(Settings { no_measure, ..Settings::default() }))
+        Under::Gangd(lab.settings(DaemonOptions { no_measure, ..DaemonOptions::default() }))
     });
     let mut conditions = Vec::new();
     for ((name, has_frames), under) in CONDITIONS.iter().zip(&unders) {

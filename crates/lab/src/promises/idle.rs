@@ -7,11 +7,11 @@ use clap::Args;
 use gang_linux::clock;
 
 use crate::harness::alternate::{Condition, alternate};
-use crate::harness::daemon::{Daemon, Settings};
+use crate::harness::daemon::{Daemon, DaemonOptions};
 use crate::harness::lab::{Lab, Launch, Span};
-use crate::harness::patience::PATIENCE;
 use crate::harness::report::Report;
 use crate::harness::samples::Sample;
+use crate::harness::wait::TIME_LIMIT;
 use crate::promises::list;
 use crate::workload::window::now_ns;
 
@@ -50,10 +50,10 @@ impl Idle {
 }
 
 fn measure(lab: &Lab, jobs: usize) -> Result<Sample> {
-    let daemon = lab.daemon(&lab.settings(Settings::slice(SLICE)))?;
+    let daemon = lab.daemon(&lab.settings(DaemonOptions::slice(SLICE)))?;
     let length = lab.length(Duration::from_secs(5));
     // Jobs last longer than the measurement, and are killed when it is over.
-    let span = Span::soon(length + 2 * PATIENCE);
+    let span = Span::soon(length + 2 * TIME_LIMIT);
     let idle = Launch::gang(lab.cpus, "sleepers --threads 16");
     let gang =
         Launch::gang(lab.threads().min(lab.cpus), &format!("hog --threads {}", lab.threads()));

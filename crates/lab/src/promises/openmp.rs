@@ -26,7 +26,7 @@ const TIME: &str = "s_for_each_copy";
 
 /// How long copies under plain Linux are waited for, unless something else is asked for. A third of
 /// it with `--quick`.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Args, Debug, Clone, Default)]
 pub struct Openmp {
@@ -42,7 +42,7 @@ pub struct Openmp {
     /// Copies under plain Linux that have not ended by then count as if they had, in favour of
     /// plain Linux, and as not ended [default: 30s, with --quick 10s]
     #[arg(long, value_parser = seconds)]
-    pub patience: Option<Duration>,
+    pub time_limit: Option<Duration>,
 }
 
 /// A program that is measured.
@@ -98,15 +98,15 @@ impl Openmp {
         ensure!(self.times != Some(0), "each program solves its problem at least once");
         let dir = tempfile::tempdir().context("making a directory for the programs")?;
         let (subjects, missing) = self.subjects(lab, dir.path())?;
-        let usual = if lab.options.quick { PATIENCE / 3 } else { PATIENCE };
-        let patience = self.patience.unwrap_or(usual);
+        let usual = if lab.options.quick { TIME_LIMIT / 3 } else { TIME_LIMIT };
+        let time_limit = self.time_limit.unwrap_or(usual);
         let ways = plain_and_default(lab);
         let mut conditions = Vec::new();
         for subject in &subjects {
             for (way, under) in &ways {
                 for copies in [1, 2] {
                     conditions.push(Condition::new(subject.name(way, copies), move |lab| {
-                        measure(lab, &subject.program, under, copies, patience)
+                        measure(lab, &subject.program, under, copies, time_limit)
                     }));
                 }
             }
@@ -171,13 +171,13 @@ fn measure(
     program: &Program,
     under: &Under,
     copies: usize,
-    patience: Duration,
+    time_limit: Duration,
 ) -> Result<Sample> {
     let daemon = lab.daemon_of(under)?;
     let mut running = program.start(lab, daemon.as_ref(), copies)?;
     // Plain Linux may keep two copies from each other for minutes.
     if matches!(under, Under::Plain) {
-        running = running.within(patience);
+        running = running.within(time_limit);
     }
     let seen = running.look(lab.by(daemon.as_ref()));
     let time_s = match under {
@@ -185,6 +185,6 @@ fn measure(
         _ => Some(running.finish()?),
     };
     let ended = f64::from(u8::from(time_s.is_some()));
-    let time_s = time_s.unwrap_or(patience.as_secs_f64());
+    let time_s = time_s.unwrap_or(time_limit.as_secs_f64());
     Ok(seen.with([(TIME, time_s / copies as f64), ("ended", ended)]))
 }

@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 
 use crate::harness::alternate::{Condition, alternate};
 use crate::harness::child::Running;
-use crate::harness::daemon::Settings;
+use crate::harness::daemon::DaemonOptions;
 use crate::harness::lab::{Lab, Launch, Span};
 use crate::harness::report::Report;
 use crate::harness::samples::Sample;
@@ -50,7 +50,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
 }
 
 fn measure(lab: &Lab, moment_ns: u64) -> Result<Sample> {
-    let daemon = lab.daemon(&lab.settings(Settings::default()))?;
+    let daemon = lab.daemon(&lab.settings(DaemonOptions::default()))?;
     let span = Span::soon(Duration::from_secs(10));
     let gang =
         Launch::gang(lab.threads().min(lab.cpus), &format!("hog --threads {}", lab.threads()));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::harness::alternate::{Condition, alternate};
-use crate::harness::daemon::Settings;
+use crate::harness::daemon::DaemonOptions;
 use crate::harness::lab::{Gang, Lab, Launch, Together, Under, words};
 use crate::harness::report::Report;
 use crate::harness::samples::Sample;
@@ -19,7 +19,7 @@ const SHARES: [&str; 3] = ["share_1_percent", "share_2_percent", "share_3_percen
 const LENGTH: Duration = Duration::from_secs(10);
 
 pub fn run(lab: &Lab) -> Result<Report> {
-    let gangd = Under::Gangd(lab.settings(Settings::default()));
+    let gangd = Under::Gangd(lab.settings(DaemonOptions::default()));
     let mut conditions =
         vec![Condition::new("beside hogs, plain Linux", |lab| beside_hogs(lab, &Under::Plain))];
     if !lab.options.plain {

@@ -15,11 +15,11 @@ use gang_protocol::{client::Client, v1};
 use hdrhistogram::Histogram;
 
 use crate::harness::alternate::{Condition, alternate};
-use crate::harness::daemon::Settings;
+use crate::harness::daemon::DaemonOptions;
 use crate::harness::lab::{Lab, Launch, Span};
-use crate::harness::patience::PATIENCE;
 use crate::harness::report::Report;
 use crate::harness::samples::{Figures, Sample};
+use crate::harness::wait::TIME_LIMIT;
 use crate::promises::list;
 use crate::workload::window::{now_ns, sleep_until_ns};
 
@@ -89,10 +89,10 @@ fn name(threads: usize, doing: Doing) -> String {
 }
 
 fn measure(lab: &Lab, threads: usize, doing: Doing) -> Result<Sample> {
-    let daemon = lab.daemon(&lab.settings(Settings::default()))?;
+    let daemon = lab.daemon(&lab.settings(DaemonOptions::default()))?;
     let length = lab.length(Duration::from_secs(3));
     // Jobs last longer than the measurement, and are killed when it is over.
-    let span = Span::soon(length + 2 * PATIENCE);
+    let span = Span::soon(length + 2 * TIME_LIMIT);
     // The first thread of the process, which sleeps, belongs to the number, and one computes in any
     // case.
     let busy = match doing {
@@ -112,7 +112,7 @@ fn measure(lab: &Lab, threads: usize, doing: Doing) -> Result<Sample> {
         let since_ns = gang_linux::clock::utc_ns() as i64;
         sleep_until_ns(span.start_ns + length.as_nanos() as u64);
         // Where a thousand others want the CPUs, gangs have few slots in little time.
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIME_LIMIT;
         loop {
             let seen = figures(&client.switches(since_ns)?.switches);
             if seen.is_ok() || Instant::now() >= end {

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use crate::harness::alternate::{Condition, alternate};
-use crate::harness::daemon::{Daemon, Settings, number};
+use crate::harness::daemon::{Daemon, DaemonOptions, number};
 use crate::harness::lab::{Lab, Launch, Span};
 use crate::harness::onlookers::{Top, Web};
-use crate::harness::patience::{PATIENCE, wait_for, wait_until};
 use crate::harness::report::Report;
 use crate::harness::samples::{Figures, Sample};
+use crate::harness::wait::{TIME_LIMIT, wait_for, wait_until};
 use crate::promises::list;
 use crate::workload::window::now_ns;
 
@@ -48,10 +48,10 @@ pub fn run(lab: &Lab) -> Result<Report> {
 }
 
 fn measure(lab: &Lab, is_looked_at: bool) -> Result<Sample> {
-    let daemon = lab.daemon(&lab.settings(Settings::default()))?;
+    let daemon = lab.daemon(&lab.settings(DaemonOptions::default()))?;
     let length = lab.length(Duration::from_secs(10));
     // Jobs last longer than the measurement, and are killed when it is over.
-    let span = Span::soon(length + 4 * PATIENCE);
+    let span = Span::soon(length + 4 * TIME_LIMIT);
     let threads = lab.threads();
     let gang = Launch::gang(threads.min(lab.cpus), &format!("hog --threads {threads}"));
     let sleeps = Launch::gang(1, "sleepers --threads 1");

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use super::doctor::{self, COPIES};
 use crate::harness::alternate::{Condition, alternate};
 use crate::harness::child::Running;
-use crate::harness::daemon::{Daemon, Settings};
+use crate::harness::daemon::{Daemon, DaemonOptions};
 use crate::harness::lab::{Lab, Span, words};
 use crate::harness::report::{Promise, Report};
 use crate::harness::samples::Sample;
@@ -70,7 +70,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
 }
 
 fn measure(lab: &Lab, arguments: &str) -> Result<Sample> {
-    let daemon = lab.daemon(&lab.settings(Settings::default()))?;
+    let daemon = lab.daemon(&lab.settings(DaemonOptions::default()))?;
     let length = lab.seconds_asked().unwrap_or(LENGTH);
     let run = |span: &Span| run_over(lab, &daemon, arguments, span);
     let long_enough = doctor::LONG_ENOUGH * PARTS;

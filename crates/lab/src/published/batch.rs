@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::harness::alternate::{Condition, alternate};
-use crate::harness::daemon::Settings;
+use crate::harness::daemon::DaemonOptions;
 use crate::harness::duration;
 use crate::harness::lab::{Lab, Launch, Together, Under};
 use crate::harness::report::Report;
@@ -27,7 +27,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
     let slices = [None, Some(Duration::from_millis(100))];
     let ways = slices.map(|slice| {
         let name = slice.map_or("gangd".into(), |slice| format!("gangd {}", duration::show(slice)));
-        (name, Under::Gangd(lab.settings(Settings { slice, ..Settings::default() })))
+        (name, Under::Gangd(lab.settings(DaemonOptions { slice, ..DaemonOptions::default() })))
     });
     let mut conditions = vec![
         Condition::new("batch", one_after_the_other),

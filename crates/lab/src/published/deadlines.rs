@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::harness::alternate::{Condition, alternate};
-use crate::harness::daemon::Settings;
+use crate::harness::daemon::DaemonOptions;
 use crate::harness::duration;
 use crate::harness::lab::{Gang, LONG_ENOUGH, Lab, Span, Under, words};
 use crate::harness::picture::{Line, Picture};
@@ -34,7 +34,7 @@ const MOST: usize = 8;
 pub fn run(lab: &Lab) -> Result<Report> {
     let domains: &[usize] = if lab.options.quick { &[2, MOST] } else { &[1, 2, 4, MOST] };
     let (step, quantum) = step_and_quantum(lab);
-    let unders = [Under::Plain, Under::Gangd(lab.settings(Settings::slice(quantum)))];
+    let unders = [Under::Plain, Under::Gangd(lab.settings(DaemonOptions::slice(quantum)))];
     let ways = if lab.options.plain { 1 } else { 2 };
     let mut conditions = Vec::new();
     for &domains in domains {

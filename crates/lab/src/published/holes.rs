@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 use super::deadlines::{MISSED, STEPS, missed_of};
 use crate::harness::alternate::{Condition, alternate};
-use crate::harness::daemon::{DEFAULT_SLICE, Settings};
+use crate::harness::daemon::{DEFAULT_SLICE, DaemonOptions};
 use crate::harness::duration;
 use crate::harness::finish::{TIME, batch, together};
 use crate::harness::lab::{Gang, LONG_ENOUGH, Lab, Span, Under, words};
@@ -109,7 +109,8 @@ fn alone(lab: &Lab) -> Duration {
 fn run(lab: &Lab, instances: &[usize]) -> Result<Report> {
     let redis = Redis::start();
     let socket = redis.as_ref().ok().map(|redis| redis.socket.as_path());
-    let gangd = |no_fill| Under::Gangd(lab.settings(Settings { no_fill, ..Settings::default() }));
+    let gangd =
+        |no_fill| Under::Gangd(lab.settings(DaemonOptions { no_fill, ..DaemonOptions::default() }));
     let unders = [Under::Plain, gangd(true), gangd(false)];
     let ways = if lab.options.plain { 2 } else { WAYS.len() };
     let cycles = lab

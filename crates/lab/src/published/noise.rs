@@ -11,7 +11,7 @@ use gang_protocol::error::ClientError;
 use gang_protocol::v1::ShowJob_Reply;
 
 use crate::harness::alternate::{Condition, alternate};
-use crate::harness::daemon::{Daemon, Settings, number};
+use crate::harness::daemon::{Daemon, DaemonOptions, number};
 use crate::harness::duration;
 use crate::harness::lab::{Gang, LONG_ENOUGH, Lab, Span, words};
 use crate::harness::report::Report;
@@ -95,7 +95,7 @@ fn summed(looks: impl Iterator<Item = Result<ShowJob_Reply, ClientError>>) -> Re
 }
 
 fn measure(lab: &Lab, slice: Duration) -> Result<Sample> {
-    let daemon = lab.daemon(&lab.settings(Settings::slice(slice)))?;
+    let daemon = lab.daemon(&lab.settings(DaemonOptions::slice(slice)))?;
     let length = lab.length(Duration::from_secs(4));
     let run = |span: &Span| look(lab, &daemon, slice, span);
     let (sample, longer_s) =

@@ -12,7 +12,7 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::harness::alternate::{Condition, alternate};
-use crate::harness::daemon::{DEFAULT_SLICE, Settings};
+use crate::harness::daemon::{DEFAULT_SLICE, DaemonOptions};
 use crate::harness::duration;
 use crate::harness::lab::{Lab, Launch, Together, Under};
 use crate::harness::machine::Machine;
@@ -63,7 +63,8 @@ impl Slices {
             conditions.push(Condition::new(format!("{}, batch", program.name), batch));
             for backend in &backends {
                 for &slice in &slices {
-                    let settings = Settings { backend: backend.clone(), ..Settings::slice(slice) };
+                    let settings =
+                        DaemonOptions { backend: backend.clone(), ..DaemonOptions::slice(slice) };
                     let under = Under::Gangd(lab.settings(settings));
                     let length = whole_frames(base, slice);
                     conditions.push(Condition::new(
@@ -151,7 +152,7 @@ impl Slices {
         if lab.options.plain {
             return (Vec::new(), Vec::new());
         }
-        if let Some(backend) = lab.settings(Settings::default()).backend {
+        if let Some(backend) = lab.settings(DaemonOptions::default()).backend {
             return (vec![Some(backend)], Vec::new());
         }
         if self.backends.is_empty() && lab.options.quick {
@@ -163,7 +164,8 @@ impl Slices {
         };
         let (mut usable, mut notes) = (Vec::new(), Vec::new());
         for backend in asked {
-            let settings = Settings { backend: Some(backend.clone()), ..Settings::default() };
+            let settings =
+                DaemonOptions { backend: Some(backend.clone()), ..DaemonOptions::default() };
             match lab.daemon(&settings) {
                 Ok(_) => usable.push(Some(backend)),
                 Err(error) => notes.push(format!("Backend {backend}: {error:#}.")),

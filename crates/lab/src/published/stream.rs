@@ -122,19 +122,19 @@ impl Load {
 
     fn measure(&self, lab: &Lab, under: &Under, burst: u64, pinned: bool) -> Result<Sample> {
         let length = lab.length(LENGTH);
-        let patience = 4 * length;
-        let span = Span::soon(length + patience);
+        let time_limit = 4 * length;
+        let span = Span::soon(length + time_limit);
         let daemon = lab.daemon_of(under)?;
         let gang = Gang { cpus: self.threads.min(lab.cpus), weight: None };
         let mut running = Vec::new();
         for part in &self.parts {
             let mut arguments = words(&format!(
                 "stream --threads {} --packets {} --burst {burst} --candidates {CANDIDATES} --points {} \
-                 --patience {}s --seconds {}s --start-at {}",
+                 --time-limit {}s --seconds {}s --start-at {}",
                 self.threads,
                 self.packets,
                 self.points,
-                patience.as_secs_f64(),
+                time_limit.as_secs_f64(),
                 length.as_secs_f64(),
                 span.start_ns
             ));

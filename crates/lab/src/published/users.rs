@@ -20,7 +20,7 @@ use crate::workload::seconds;
 const TIME: &str = "s_for_each_job";
 const JOBS: usize = 4;
 /// How long jobs are waited for, unless something else is asked for. A third of it with `--quick`.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 const NO_SOURCE: &str = "packages come without them, --mpi4py names its source; ranks of Open MPI that exchange values \
                          stand for them";
 
@@ -32,7 +32,7 @@ pub struct Users {
     /// Jobs that have not ended by then are killed, and count as if they had, in favour of who ran
     /// them [default: 30s, with --quick 10s]
     #[arg(long, value_parser = seconds)]
-    pub patience: Option<Duration>,
+    pub time_limit: Option<Duration>,
     /// Unpacked source of mpi4py of the version that is installed, whose own tests are run too
     /// (pip download --no-deps --no-binary :all: mpi4py==VERSION)
     #[arg(long, value_name = "DIR")]
@@ -46,12 +46,12 @@ impl Users {
             let is_there = source.join("test/mpiunittest.py").is_file();
             ensure!(is_there, "{} is no source of mpi4py: it has no tests", source.display());
         }
-        let usual = if lab.options.quick { PATIENCE / 3 } else { PATIENCE };
-        run(lab, self, self.patience.unwrap_or(usual))
+        let usual = if lab.options.quick { TIME_LIMIT / 3 } else { TIME_LIMIT };
+        run(lab, self, self.time_limit.unwrap_or(usual))
     }
 }
 
-fn run(lab: &Lab, users: &Users, patience: Duration) -> Result<Report> {
+fn run(lab: &Lab, users: &Users, time_limit: Duration) -> Result<Report> {
     let dir = tempfile::tempdir().context("making a directory for the programs")?;
     let length = lab.length(Duration::from_secs(1));
     let with_work = |program: Program| match users.times {
@@ -85,11 +85,11 @@ fn run(lab: &Lab, users: &Users, patience: Duration) -> Result<Report> {
     let mut conditions = Vec::new();
     for program in &programs {
         conditions.push(Condition::new(name(program, "alone"), move |lab| {
-            measure(lab, program, &Under::Plain, 1, patience)
+            measure(lab, program, &Under::Plain, 1, time_limit)
         }));
         for (way, under) in &ways {
             conditions.push(Condition::new(name(program, way), move |lab| {
-                measure(lab, program, under, JOBS, patience)
+                measure(lab, program, under, JOBS, time_limit)
             }));
         }
     }
@@ -117,13 +117,13 @@ fn measure(
     program: &Program,
     under: &Under,
     jobs: usize,
-    patience: Duration,
+    time_limit: Duration,
 ) -> Result<Sample> {
     let daemon = lab.daemon_of(under)?;
-    let mut running = program.start(lab, daemon.as_ref(), jobs)?.within(patience);
+    let mut running = program.start(lab, daemon.as_ref(), jobs)?.within(time_limit);
     let seen = running.look(lab.by(daemon.as_ref()));
     let time_s = running.finish_in_time()?;
     let ended = f64::from(u8::from(time_s.is_some()));
-    let time_s = time_s.unwrap_or(patience.as_secs_f64());
+    let time_s = time_s.unwrap_or(time_limit.as_secs_f64());
     Ok(seen.with([(TIME, time_s / jobs as f64), ("ended", ended)]))
 }

@@ -12,7 +12,7 @@ use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::window::{Place, now_ns};
+use super::window::{Phase, now_ns};
 use super::work::{Amount, spend};
 use super::{When, on_threads, thread_count};
 
@@ -49,13 +49,13 @@ impl Deadlines {
             loop {
                 spend(cycles, number as u64);
                 let late = own.count(count.fetch_add(1, Ordering::Relaxed));
-                match window.place(now_ns()) {
-                    Place::Before => {}
-                    Place::Inside => {
+                match window.phase(now_ns()) {
+                    Phase::Before => {}
+                    Phase::Inside => {
                         steps += 1;
                         missed += u64::from(late);
                     }
-                    Place::After => return (steps, missed),
+                    Phase::After => return (steps, missed),
                 }
             }
         })?;

@@ -12,7 +12,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-use super::window::{Place, Window, now_ns};
+use super::window::{Phase, Window, now_ns};
 use super::{When, on_threads, thread_count};
 use crate::harness::duration;
 
@@ -76,11 +76,11 @@ impl Edges {
             let mut before_ns = now_ns();
             loop {
                 let ns = now_ns();
-                match window.place(ns) {
-                    Place::Before => {}
-                    Place::Inside if ns.saturating_sub(before_ns) < GAP_NS => {}
-                    Place::Inside => pauses.push(Pause { from_ns: before_ns, to_ns: ns }),
-                    Place::After => return Seen::of(&pauses, window, slice_ns),
+                match window.phase(ns) {
+                    Phase::Before => {}
+                    Phase::Inside if ns.saturating_sub(before_ns) < GAP_NS => {}
+                    Phase::Inside => pauses.push(Pause { from_ns: before_ns, to_ns: ns }),
+                    Phase::After => return Seen::of(&pauses, window, slice_ns),
                 }
                 before_ns = ns;
             }

@@ -4,7 +4,7 @@
 use anyhow::Result;
 use clap::Args;
 
-use super::window::{CpuMeter, Place, now_ns, sleep_until_ns};
+use super::window::{CpuMeter, Phase, now_ns, sleep_until_ns};
 use super::work::spend;
 use super::{Outcome, ThreadOutcome, When, on_threads};
 
@@ -29,11 +29,11 @@ impl Sleepers {
             if number < self.threads {
                 sleep_until_ns(window.end_ns);
             } else {
-                while window.place(now_ns()) != Place::After {
-                    meter.look(window.place(now_ns()));
+                while window.phase(now_ns()) != Phase::After {
+                    meter.look(window.phase(now_ns()));
                     spend(20_000, number as u64);
                 }
-                meter.look(Place::After);
+                meter.look(Phase::After);
             }
             (ready_at_ns, ThreadOutcome { iterations: 0, cpu_ns: meter.spent_ns() })
         })?;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use anyhow::Result;
 
 use super::rendezvous::{Rendezvous, Wait};
-use super::window::{CpuMeter, Place, Window, now_ns};
+use super::window::{CpuMeter, Phase, Window, now_ns};
 use super::{Outcome, ThreadOutcome, on_threads};
 
 /// Runs until the window is over. `start` makes the work of one thread, which is called with the
@@ -23,7 +23,7 @@ pub fn in_steps<Step: FnMut(u64)>(
     units: impl Fn(u64) -> u64 + Sync,
 ) -> Result<Outcome> {
     let barrier = Rendezvous::new(threads);
-    let place = AtomicU8::new(Place::Before as u8);
+    let phase = AtomicU8::new(Phase::Before as u8);
     let iterations = AtomicU64::new(0);
     let ready_at_ns = AtomicU64::new(0);
     let first_at_ns = AtomicU64::new(0);
@@ -32,14 +32,14 @@ pub fn in_steps<Step: FnMut(u64)>(
         if ready_at_ns.load(Ordering::Relaxed) == 0 {
             ready_at_ns.store(now_ns, Ordering::Relaxed);
         }
-        let now = window.place(now_ns);
-        if now == Place::Inside {
+        let now = window.phase(now_ns);
+        if now == Phase::Inside {
             if first_at_ns.load(Ordering::Relaxed) == 0 {
                 first_at_ns.store(now_ns, Ordering::Relaxed);
             }
             iterations.fetch_add(units(step), Ordering::Relaxed);
         }
-        place.store(now as u8, Ordering::Relaxed);
+        phase.store(now as u8, Ordering::Relaxed);
     };
     let cpu = on_threads(threads, |number| {
         let mut work = start(number);
@@ -47,13 +47,13 @@ pub fn in_steps<Step: FnMut(u64)>(
         for step in 0.. {
             work(step);
             barrier.meet(wait, || look(step));
-            let now = match place.load(Ordering::Relaxed) {
-                x if x == Place::Before as u8 => continue,
-                x if x == Place::Inside as u8 => Place::Inside,
-                _ => Place::After,
+            let now = match phase.load(Ordering::Relaxed) {
+                x if x == Phase::Before as u8 => continue,
+                x if x == Phase::Inside as u8 => Phase::Inside,
+                _ => Phase::After,
             };
             meter.look(now);
-            if now == Place::After {
+            if now == Phase::After {
                 break;
             }
         }
@@ -88,12 +88,12 @@ pub fn apart<Step: FnMut()>(
         let ready_at_ns = now_ns();
         loop {
             work();
-            let place = window.place(now_ns());
-            meter.look(place);
-            match place {
-                Place::Before => {}
-                Place::Inside => iterations += 1,
-                Place::After => {
+            let phase = window.phase(now_ns());
+            meter.look(phase);
+            match phase {
+                Phase::Before => {}
+                Phase::Inside => iterations += 1,
+                Phase::After => {
                     let cpu_ns = meter.spent_ns();
                     return (ready_at_ns, ThreadOutcome { iterations, cpu_ns });
                 }

@@ -46,7 +46,7 @@ pub struct Stream {
     pub pin: Vec<usize>,
     /// Give up this long after the measurement
     #[arg(long, default_value = "60s", value_parser = seconds)]
-    pub patience: Duration,
+    pub time_limit: Duration,
     #[command(flatten)]
     pub when: When,
 }
@@ -72,7 +72,7 @@ impl Stream {
     pub fn run(&self) -> Result<StreamOutcome> {
         self.keep_to_cpus()?;
         let window = self.when.window()?;
-        let end_ns = window.end_ns + self.patience.as_nanos() as u64;
+        let end_ns = window.end_ns + self.time_limit.as_nanos() as u64;
         let stream = Clustering::new(self.threads, self.points);
         let given_up = AtomicBool::new(false);
         let interval_ns = window.length_ns() / self.packets;

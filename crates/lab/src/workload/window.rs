@@ -38,7 +38,7 @@ pub struct Window {
 
 /// Where a moment lies relative to a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Phase {
     Before,
     Inside,
     After,
@@ -55,13 +55,13 @@ impl Window {
 
     /// The start belongs to the window, the end does not.
     #[inline]
-    pub fn place(self, now_ns: u64) -> Place {
+    pub fn phase(self, now_ns: u64) -> Phase {
         if now_ns < self.start_ns {
-            Place::Before
+            Phase::Before
         } else if now_ns < self.end_ns {
-            Place::Inside
+            Phase::Inside
         } else {
-            Place::After
+            Phase::After
         }
     }
 }
@@ -75,13 +75,13 @@ pub struct CpuMeter {
 
 impl CpuMeter {
     #[inline]
-    pub fn look(&mut self, place: Place) {
-        match place {
-            Place::Before => {}
-            Place::Inside if self.at_start_ns.is_some() => {}
-            Place::Inside => self.at_start_ns = Some(thread_cpu_ns()),
+    pub fn look(&mut self, phase: Phase) {
+        match phase {
+            Phase::Before => {}
+            Phase::Inside if self.at_start_ns.is_some() => {}
+            Phase::Inside => self.at_start_ns = Some(thread_cpu_ns()),
             // A thread that never saw the inside of the window did not run in it.
-            Place::After => self.spent_ns = self.at_start_ns.map_or(0, |at| thread_cpu_ns() - at),
+            Phase::After => self.spent_ns = self.at_start_ns.map_or(0, |at| thread_cpu_ns() - at),
         }
     }
 
@@ -98,17 +98,17 @@ mod tests {
     fn edges() {
         let window = Window::new(1_000, Duration::from_nanos(50));
         assert_eq!(window.length_ns(), 50);
-        assert_eq!(window.place(999), Place::Before);
-        assert_eq!(window.place(1_000), Place::Inside);
-        assert_eq!(window.place(1_049), Place::Inside);
-        assert_eq!(window.place(1_050), Place::After);
+        assert_eq!(window.phase(999), Phase::Before);
+        assert_eq!(window.phase(1_000), Phase::Inside);
+        assert_eq!(window.phase(1_049), Phase::Inside);
+        assert_eq!(window.phase(1_050), Phase::After);
     }
 
     #[test]
     fn a_thread_that_missed_the_window_spent_nothing_in_it() {
         let mut meter = CpuMeter::default();
-        meter.look(Place::Before);
-        meter.look(Place::After);
+        meter.look(Phase::Before);
+        meter.look(Phase::After);
         assert_eq!(meter.spent_ns(), 0);
     }
 }

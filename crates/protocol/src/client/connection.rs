@@ -186,7 +186,7 @@ impl Connection {
         args: &impl Serialize,
     ) -> Result<Option<Vec<u8>>, FrameError> {
         let message = request(method, args)?;
-        self.unanswered.settle(&mut self.stream)?;
+        self.unanswered.wait(&mut self.stream)?;
         match send_all(self.stream.get_ref(), &message) {
             Ok(()) => self.answer(),
             // A daemon with too many clients says so and closes, without waiting for the request.

@@ -74,7 +74,7 @@ impl Unanswered {
     }
 
     /// Waits until all answers have come. The next one on the stream is that of another request.
-    pub fn settle(&mut self, stream: &mut impl BufRead) -> Result<(), FrameError> {
+    pub fn wait(&mut self, stream: &mut impl BufRead) -> Result<(), FrameError> {
         let mut rest = Cursor::new(std::mem::take(&mut self.part)).chain(stream);
         while self.jobs.pop_front().is_some() {
             if read_message(&mut rest, REPLY_MAX)?.is_none() {

@@ -15,7 +15,7 @@ use crate::live::with_causes;
 use crate::values::word;
 
 /// Longest wait for the daemon.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIME_LIMIT: Duration = Duration::from_secs(5);
 
 /// An action on a job.
 #[derive(Debug, Clone, PartialEq)]
@@ -78,7 +78,7 @@ fn outcome(surroundings: &Surroundings, act: &Act) -> Outcome {
 }
 
 fn carry_out(surroundings: &Surroundings, act: &Act) -> Result<Outcome, ClientError> {
-    let mut client = Client::find_within(surroundings, PATIENCE)?;
+    let mut client = Client::find_within(surroundings, TIME_LIMIT)?;
     let done = match act {
         Act::SetClass { job, class } => {
             client.set_class(*job, class.clone())?;

@@ -16,7 +16,7 @@ use super::answer::Refusal;
 use super::token::Token;
 
 /// Longest time until the head of an answer, whatever is asked for.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIME_LIMIT: Duration = Duration::from_secs(20);
 
 /// The headers of every answer. Scripts, styles, pictures and requests are ours alone, nothing is
 /// written into the page, and no other page may hold it in a frame.
@@ -120,7 +120,7 @@ fn is_of(origin: &str, host: &str) -> bool {
 pub async fn pass(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
     let checked = door.check(request.method(), request.uri().path(), request.headers());
     let mut response = match checked {
-        Ok(()) => match tokio::time::timeout(PATIENCE, next.run(request)).await {
+        Ok(()) => match tokio::time::timeout(TIME_LIMIT, next.run(request)).await {
             Ok(response) => response,
             Err(_) => {
                 let message =

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use super::minutes::{Minutes, Past};
 use super::wire::{Frame, Gone, Job, Row, Status};
-use crate::live::{Link, Pace, SPAN_NS, Snapshot, Watch};
+use crate::live::{Link, Pace, Poller, SPAN_NS, Snapshot};
 use crate::values;
 
 /// How often is looked while somebody reads, and while nobody does.
@@ -109,7 +109,7 @@ pub fn event(name: &str, data: &impl Serialize) -> Bytes {
 
 /// The last shot of the daemon, for any number of readers.
 pub struct Feed {
-    watch: Watch,
+    poller: Poller,
     shots: watch::Receiver<Option<Arc<Shot>>>,
     minutes: Arc<Mutex<Minutes>>,
     readers: AtomicU64,
@@ -121,7 +121,7 @@ impl Feed {
         let minutes = Arc::new(Mutex::new(Minutes::default()));
         let notes = minutes.clone();
         let mut last: Option<Arc<Shot>> = None;
-        let watch = Watch::start(surroundings, Pace::every(UNREAD), move |snapshot| {
+        let poller = Poller::start(surroundings, Pace::every(UNREAD), move |snapshot| {
             let shot = Arc::new(Shot::new(snapshot, last.as_deref()));
             if shot.is_up() && shot.has_new_jobs {
                 let mut minutes = notes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -130,14 +130,14 @@ impl Feed {
             last = Some(shot.clone());
             sender.send_replace(Some(shot));
         })?;
-        Ok(Arc::new(Feed { watch, shots, minutes, readers: AtomicU64::new(0) }))
+        Ok(Arc::new(Feed { poller, shots, minutes, readers: AtomicU64::new(0) }))
     }
 
     /// A reader until it is dropped.
     pub fn read(self: &Arc<Feed>) -> Reader {
         if self.readers.fetch_add(1, Ordering::AcqRel) == 0 {
-            self.watch.set_pace(Some(Pace::every(READ)));
-            self.watch.refresh();
+            self.poller.set_pace(Some(Pace::every(READ)));
+            self.poller.refresh();
         }
         Reader { feed: self.clone(), shots: self.shots.clone() }
     }
@@ -155,7 +155,7 @@ impl Feed {
 
     /// Has everybody see at once what was just changed.
     pub fn refresh(&self) {
-        self.watch.refresh();
+        self.poller.refresh();
     }
 
     /// The last minutes of a job.
@@ -190,7 +190,7 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         if self.feed.readers.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.feed.watch.set_pace(Some(Pace::every(UNREAD)));
+            self.feed.poller.set_pace(Some(Pace::every(UNREAD)));
         }
     }
 }

@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
 use super::answer::Refusal;
-use super::{Place, WebError};
+use super::{Endpoint, WebError};
 
 /// Connections at a time. Each is an open file, of which a process has 1,024 unless set otherwise.
 pub const CONNECTIONS_MAX: usize = 768;
@@ -42,12 +42,12 @@ enum Stream {
 }
 
 impl Listener {
-    pub async fn open(place: &Place) -> Result<Listener, WebError> {
+    pub async fn open(place: &Endpoint) -> Result<Listener, WebError> {
         match place {
-            Place::Port(address) if !address.ip().is_loopback() => {
+            Endpoint::Port(address) if !address.ip().is_loopback() => {
                 Err(WebError::NotThisMachine { address: *address })
             }
-            Place::Port(address) => {
+            Endpoint::Port(address) => {
                 TcpListener::bind(address).await.map(Listener::Port).map_err(|source| {
                     let is_taken = source.kind() == io::ErrorKind::AddrInUse;
                     let hint =
@@ -55,7 +55,7 @@ impl Listener {
                     WebError::Listen { at: address.to_string(), hint, source }
                 })
             }
-            Place::Socket(path) => open_socket(path),
+            Endpoint::Socket(path) => open_socket(path),
         }
     }
 

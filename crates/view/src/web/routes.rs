@@ -22,7 +22,7 @@ use super::feed::Feed;
 use super::listen::Listener;
 use super::minutes::Past;
 use super::wire::{Details, EndedJob};
-use super::{Place, Settings, WebError, actions, assets, stream};
+use super::{Endpoint, Serving, WebError, actions, assets, stream};
 use crate::live::Snapshot;
 use crate::metrics;
 use crate::values::Owners;
@@ -79,8 +79,8 @@ pub fn number(text: &str) -> Result<i64, Refusal> {
     number.ok_or_else(|| Refusal::bad_request("a job is named by its number, as gang ls has it"))
 }
 
-pub async fn serve(settings: Settings, ready: impl FnOnce(&str)) -> Result<(), WebError> {
-    let Settings { place, token, names, read_only, open_metrics, daemon } = settings;
+pub async fn serve(settings: Serving, ready: impl FnOnce(&str)) -> Result<(), WebError> {
+    let Serving { place, token, names, read_only, open_metrics, daemon } = settings;
     let start = |doing| move |source| WebError::Start { doing, source };
     // The parent may have left SIGPIPE at its default, which ends the process when a connection
     // closes.
@@ -98,7 +98,7 @@ pub async fn serve(settings: Settings, ready: impl FnOnce(&str)) -> Result<(), W
     let address = listener.address().unwrap_or_default();
     let address = format!("{address}#token={}", token.text());
     // Names lead to a port. A proxy looks after its own names, unless some are given.
-    let names = (matches!(place, Place::Port(_)) || !names.is_empty()).then_some(names);
+    let names = (matches!(place, Endpoint::Port(_)) || !names.is_empty()).then_some(names);
     let door = Arc::new(Door { token, names, read_only, open_metrics });
     let routes = routes(rooms, door);
     ready(&address);

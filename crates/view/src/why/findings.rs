@@ -6,7 +6,7 @@ use gang_protocol::v1::{
     Class, Culprit, Decision, Guarantee, Job, JobState, Policy, ShortLived, Status,
 };
 
-use super::{Evidence, Figures, Finding, Grade, Kind};
+use super::{Derived, Evidence, Finding, Grade, Kind};
 use crate::figures::COSCHEDULED_LEAST;
 use crate::values::{count, duration, gain, percent, size, word};
 
@@ -137,7 +137,7 @@ pub fn kept(job: &Job) -> Option<Finding> {
 }
 
 /// More threads than CPUs: then it is never coscheduled as a whole.
-pub fn width(Evidence { job, status, .. }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
+pub fn width(Evidence { job, status, .. }: Evidence<'_>, figures: &Derived) -> Option<Finding> {
     let (id, threads, cpus) = (job.id, job.threads, job.cpus);
     // Threads that sleep do not count, and only a measurement distinguishes them.
     let is_wide = threads > cpus && figures.coscheduled.is_some_and(|share| share < 0.5);
@@ -178,7 +178,7 @@ pub fn width(Evidence { job, status, .. }: Evidence<'_>, figures: &Figures) -> O
 }
 
 /// Its threads live too short to be switched one by one.
-pub fn short_lived(Evidence { job, .. }: Evidence<'_>, _: &Figures) -> Option<Finding> {
+pub fn short_lived(Evidence { job, .. }: Evidence<'_>, _: &Derived) -> Option<Finding> {
     let text = "Its threads or processes live too short to be switched one by one";
     match job.short_lived.as_ref()? {
         ShortLived::weighed => finding(
@@ -202,7 +202,7 @@ pub fn short_lived(Evidence { job, .. }: Evidence<'_>, _: &Figures) -> Option<Fi
 }
 
 /// The share of the job, and the owners of the rest.
-pub fn share(Evidence { job, status, jobs }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
+pub fn share(Evidence { job, status, jobs }: Evidence<'_>, figures: &Derived) -> Option<Finding> {
     let wanted = figures.share_wanted;
     if wanted >= 1.0 - SHARE_TOLERANCE {
         return finding(
@@ -247,7 +247,7 @@ pub fn share(Evidence { job, status, jobs }: Evidence<'_>, figures: &Figures) ->
     advised(Kind::Share, Grade::Note, text, advice)
 }
 
-pub fn standby(Evidence { job, .. }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
+pub fn standby(Evidence { job, .. }: Evidence<'_>, figures: &Derived) -> Option<Finding> {
     let others = figures.competing_jobs > 0 || figures.competing_threads > 0;
     if job.class != Class::standby || !others {
         return None;
@@ -262,7 +262,7 @@ pub fn standby(Evidence { job, .. }: Evidence<'_>, figures: &Figures) -> Option<
 
 pub fn less_than_its_share(
     Evidence { job, .. }: Evidence<'_>,
-    figures: &Figures,
+    figures: &Derived,
 ) -> Option<Finding> {
     let missing = figures.share_wanted - figures.share_had;
     if missing <= SHARE_TOLERANCE {
@@ -281,7 +281,7 @@ pub fn less_than_its_share(
 }
 
 /// The processes that ran in its place.
-pub fn lost(Evidence { job, status, .. }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
+pub fn lost(Evidence { job, status, .. }: Evidence<'_>, figures: &Derived) -> Option<Finding> {
     let lost = figures.lost.filter(|lost| *lost > LOST_MAX)?;
     let lost_ns = job.measured.as_ref()?.lost_ns;
     let all = culprits(job, status);
@@ -312,7 +312,7 @@ pub fn lost(Evidence { job, status, .. }: Evidence<'_>, figures: &Figures) -> Op
 }
 
 /// What it left to others in its slots.
-pub fn gave_way(Evidence { job, .. }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
+pub fn gave_way(Evidence { job, .. }: Evidence<'_>, figures: &Derived) -> Option<Finding> {
     let times = job.measured.as_ref()?.gave_way;
     let share = figures.gave_way.filter(|_| times > 0)?;
     let text = format!(
@@ -369,7 +369,7 @@ fn remedy(culprit: &Culprit) -> Option<String> {
     }
 }
 
-pub fn coscheduled(Evidence { job, .. }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
+pub fn coscheduled(Evidence { job, .. }: Evidence<'_>, figures: &Derived) -> Option<Finding> {
     let share = figures.coscheduled?;
     let text =
         format!("All of its runnable threads ran for {} of the time in its slots.", percent(share));
@@ -385,7 +385,7 @@ pub fn coscheduled(Evidence { job, .. }: Evidence<'_>, figures: &Figures) -> Opt
     finding(Kind::NotCoscheduled, grade, text)
 }
 
-pub fn skew(Evidence { status, .. }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
+pub fn skew(Evidence { status, .. }: Evidence<'_>, figures: &Derived) -> Option<Finding> {
     let skew_ns = figures.skew_ns_p99?;
     if skew_ns as f64 <= SKEW_MAX * status.slice_ns as f64 {
         return None;
@@ -404,7 +404,7 @@ pub fn skew(Evidence { status, .. }: Evidence<'_>, figures: &Figures) -> Option<
 }
 
 /// It does not use the CPUs that it has.
-pub fn unused(Evidence { job, .. }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
+pub fn unused(Evidence { job, .. }: Evidence<'_>, figures: &Derived) -> Option<Finding> {
     let busy = figures.busy?;
     // Its waits in its slots are not its own doing.
     let wanted = busy + figures.lost.unwrap_or(0.0);
@@ -425,7 +425,7 @@ pub fn unused(Evidence { job, .. }: Evidence<'_>, figures: &Figures) -> Option<F
     )
 }
 
-pub fn filling(_: Evidence<'_>, figures: &Figures) -> Option<Finding> {
+pub fn filling(_: Evidence<'_>, figures: &Derived) -> Option<Finding> {
     let filled = figures.filled.filter(|filled| *filled >= 0.05)?;
     finding(
         Kind::Filling,
@@ -437,7 +437,7 @@ pub fn filling(_: Evidence<'_>, figures: &Figures) -> Option<Finding> {
     )
 }
 
-pub fn guarantee(Evidence { status, .. }: Evidence<'_>, _: &Figures) -> Option<Finding> {
+pub fn guarantee(Evidence { status, .. }: Evidence<'_>, _: &Derived) -> Option<Finding> {
     let what = match status.guarantee {
         Guarantee::exclusive => return None,
         Guarantee::preferred => "other programs can take a little of its place in its slots",
@@ -459,7 +459,7 @@ pub fn guarantee(Evidence { status, .. }: Evidence<'_>, _: &Figures) -> Option<F
     }
 }
 
-pub fn gang_share_max(Evidence { status, .. }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
+pub fn gang_share_max(Evidence { status, .. }: Evidence<'_>, figures: &Derived) -> Option<Finding> {
     if status.gang_share_max >= 1.0
         || figures.share_wanted < status.gang_share_max - SHARE_TOLERANCE
     {

@@ -39,8 +39,8 @@ const WORKLOADS: [(&str, &str); 26] = [
     ("independent threads", "hog"),
     ("independent threads over memory", "scan"),
     // More packets than can be clustered, which come at once.
-    ("stream, spins", "stream --packets 10000000 --patience 0s --wait spin"),
-    ("stream, blocks", "stream --packets 10000000 --patience 0s --wait spin-block"),
+    ("stream, spins", "stream --packets 10000000 --time-limit 0s --wait spin"),
+    ("stream, blocks", "stream --packets 10000000 --time-limit 0s --wait spin-block"),
     // More rounds than there is time for.
     ("phases, spins", "phases --rounds 1000000000 --wait spin"),
     ("deadlines", "deadlines --step 1ms"),
@@ -51,7 +51,7 @@ const QUICK: usize = 6;
 
 /// Real programs that have not ended by then are killed, and count as if they had. Copies that
 /// share the machine evenly take as long as workloads count.
-fn patience(span: &Span) -> Duration {
+fn time_limit(span: &Span) -> Duration {
     span.length * 5 / 2
 }
 
@@ -127,11 +127,11 @@ impl Subject {
                 (0..COPIES).map(start).collect::<Result<_>>().map(Copies::Workload)
             }
             Subject::Real(program) => {
-                let patience = patience(span);
+                let time_limit = time_limit(span);
                 let times = (program.times as f64 * longer).round() as u64;
                 let program = program.clone().with_times(times);
-                let copies = program.start(lab, daemon, COPIES)?.within(patience);
-                Ok(Copies::Real { copies, times, patience })
+                let copies = program.start(lab, daemon, COPIES)?.within(time_limit);
+                Ok(Copies::Real { copies, times, time_limit })
             }
         }
     }
@@ -152,7 +152,7 @@ fn span_arguments(workload: &str, span: &Span) -> Vec<String> {
 /// Copies that run.
 pub enum Copies {
     Workload(Vec<Running>),
-    Real { copies: openmp::Copies, times: u64, patience: Duration },
+    Real { copies: openmp::Copies, times: u64, time_limit: Duration },
 }
 
 impl Copies {
@@ -183,8 +183,8 @@ impl Copies {
                 let first_s = first_ns.context("a workload did not say how long it ran")? / 1e9;
                 Ok(Done { rate: rates.iter().sum(), of_first: rates[0], first_s })
             }
-            Copies::Real { copies, times, patience } => {
-                let killed = |time_s: Option<f64>| time_s.unwrap_or(patience.as_secs_f64());
+            Copies::Real { copies, times, time_limit } => {
+                let killed = |time_s: Option<f64>| time_s.unwrap_or(time_limit.as_secs_f64());
                 let times_s: Vec<f64> = copies.finish_each()?.into_iter().map(killed).collect();
                 let last_s = times_s.iter().copied().fold(0.0, f64::max);
                 let rate = |time_s: f64| times as f64 / time_s;

@@ -5,19 +5,19 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 /// After this long a wait is an error. It takes a second or two where nothing else runs.
-pub const PATIENCE: Duration = Duration::from_secs(180);
+pub const TIME_LIMIT: Duration = Duration::from_secs(180);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 /// Looks again and again until there is something.
 pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIME_LIMIT;
     loop {
         // The clock is read before the look: who had no CPU for long still looks once more.
         let is_last = Instant::now() >= end;
         if let Some(value) = look()? {
             return Ok(value);
         }
-        ensure!(!is_last, "not within {} s: {what}", PATIENCE.as_secs());
+        ensure!(!is_last, "not within {} s: {what}", TIME_LIMIT.as_secs());
         std::thread::sleep(BETWEEN_LOOKS);
     }
 }

@@ -13,7 +13,7 @@ use super::model::{Model, Moment};
 use super::snapshot::Snapshot;
 
 /// Longest wait for an answer. A daemon that takes longer counts as hanging.
-pub const PATIENCE: Duration = Duration::from_secs(2);
+pub const TIME_LIMIT: Duration = Duration::from_secs(2);
 
 /// From one try to find a daemon to the next.
 const RETRY: Duration = Duration::from_millis(500);
@@ -51,11 +51,11 @@ enum Order {
 
 /// Looks on at a daemon until it is dropped, in a thread of its own.
 #[derive(Debug)]
-pub struct Watch {
+pub struct Poller {
     orders: Sender<Order>,
 }
 
-impl Watch {
+impl Poller {
     /// Begins to look on at the daemon that a client in these surroundings finds. Each snapshot is
     /// delivered by the thread that looks, which waits meanwhile.
     ///
@@ -65,14 +65,14 @@ impl Watch {
         surroundings: Surroundings,
         pace: Pace,
         deliver: impl FnMut(Snapshot) + Send + 'static,
-    ) -> io::Result<Watch> {
+    ) -> io::Result<Poller> {
         let (orders, ordered) = channel();
         let look = Look::new(surroundings);
         // It is not waited for: it may be waiting for a daemon that hangs.
         thread::Builder::new()
-            .name("watch".to_owned())
+            .name("poller".to_owned())
             .spawn(move || keep_looking(look, pace, &ordered, deliver))?;
-        Ok(Watch { orders })
+        Ok(Poller { orders })
     }
 
     /// Looks at everything anew, without waiting for when it is due.
@@ -175,7 +175,7 @@ impl Look {
     fn ask(&mut self, at: Moment, pace: Pace) -> Result<(), ClientError> {
         let mut client = match self.client.take() {
             Some(client) => client,
-            None => Client::find_within(&self.surroundings, PATIENCE)?,
+            None => Client::find_within(&self.surroundings, TIME_LIMIT)?,
         };
         // Half a frame early is not early.
         let is_due = |last: Option<Instant>, every: Duration| {

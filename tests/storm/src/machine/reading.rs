@@ -1,0 +1,225 @@
+//! What a daemon reads of the members of its jobs.
+
+use std::collections::BTreeMap;
+
+use gang_conductor::Home;
+use gang_schedule::JobId;
+use gang_timetable::{
+    Attributes, Backend, Members, Seen, Starter, is_raised,
+    record::{Placement, Single},
+};
+
+use super::{Machine, Roster};
+
+impl Machine {
+    /// Whether the members of a job have all ended.
+    pub fn is_over(&self, job: JobId, home: &Home, roster: &Roster) -> bool {
+        if !home.leaving.is_empty() && !matches!(home.placement, Placement::Cgroup { .. }) {
+            return false;
+        }
+        match home.placement {
+            Placement::Cgroup { .. } => self.in_group(job).is_empty() && home.coming.is_none(),
+            Placement::Tree { .. } => !roster.tree.iter().any(|it| self.processes.contains_key(it)),
+            Placement::Threads { .. } => !roster.singles.iter().any(|it| self.is_there(it)),
+        }
+    }
+
+    /// Reads the threads of a job again; true where one came.
+    pub fn read(&mut self, job: JobId, home: &mut Home, roster: &mut Roster) -> bool {
+        let mut tids: Vec<u32> = match home.placement {
+            Placement::Cgroup { .. } => {
+                roster.leaving.retain(|pid| self.processes.contains_key(pid));
+                let here = self.in_group(job).into_iter();
+                let here = here.filter(|pid| !roster.leaving.contains(pid));
+                let mut tids: Vec<u32> = here.flat_map(|pid| self.tids(pid)).collect();
+                tids.extend(&roster.expected);
+                tids
+            }
+            Placement::Tree { .. } => {
+                roster.tree.retain(|pid| self.processes.contains_key(pid));
+                let mut at = 0;
+                while at < roster.tree.len() {
+                    let parent = roster.tree[at];
+                    let children = self.processes.iter().filter(|(_, of)| of.parent == parent);
+                    let new = children.map(|(&pid, _)| pid);
+                    let new = new.filter(|pid| !roster.removed.contains(pid));
+                    let new = new.filter(|pid| !roster.others.contains(pid));
+                    let new: Vec<u32> = new.filter(|pid| !roster.tree.contains(pid)).collect();
+                    roster.tree.extend(new);
+                    at += 1;
+                }
+                roster.tree.iter().flat_map(|&pid| self.tids(pid)).collect()
+            }
+            Placement::Threads { .. } => {
+                let everywhere = home.members.everywhere.clone();
+                // Those that leave are on file until they have left.
+                let mut singles = roster.singles.clone();
+                if let Some(Placement::Threads { threads }) =
+                    self.records.get(&job).map(|record| &record.placement)
+                {
+                    singles.extend(threads.iter().filter(|it| roster.leaving.contains(&it.tid)));
+                }
+                self.release_inheritors(job, &singles, &everywhere);
+                roster.singles.retain(|single| self.is_there(single));
+                roster.singles.iter().map(|single| single.tid).collect()
+            }
+        };
+        if let Placement::Tree { .. } = home.placement {
+            home.members.processes.clone_from(&roster.tree);
+        }
+        home.members.admit(&mut tids, roster.beside);
+        let pins = self.pins.get(&job).cloned().unwrap_or_default();
+        self.note_starters(&tids, &home.members, &pins.own);
+        let singles = &roster.singles;
+        for &tid in tids.iter().filter(|&&tid| !home.members.knows(tid)) {
+            let is_on_file =
+                pins.own.contains_key(&tid) || singles.iter().any(|single| single.tid == tid);
+            let is_reset = self.model.attributes.get(&tid) == Some(&Attributes::other(0));
+            let thread = self.threads.get_mut(&tid).filter(|_| !is_on_file);
+            thread.into_iter().for_each(|it| it.was_reset = is_reset);
+        }
+        let mut is_other = false;
+        for tid in &tids {
+            let Some(now) = self.model.attributes.get(tid) else { continue };
+            is_other |= home.members.note_attributes(*tid, now);
+        }
+        let has_own = home.members.has_own_attributes() || !pins.own.is_empty();
+        let came = home.members.update(&tids, |tid| {
+            let now = *self.model.attributes.get(&tid)?;
+            let cpus = self.model.affinity.get(&tid)?.clone();
+            let single = singles.iter().find(|single| single.tid == tid);
+            let original = single.map(|single| single.normal.into());
+            let original = pins.own.get(&tid).copied().or(original);
+            let starter = Some(self.starter(tid)).filter(|_| has_own);
+            let on_file = |tid| pins.own.get(&tid).copied();
+            let started_by = starter.map(|tid| Starter { tid, on_file: on_file(tid) });
+            let were_given = pins.given.contains(&cpus);
+            Some(Seen { tid, now, were_given, cpus, original, started_by })
+        });
+        for tid in &tids {
+            if let Some(thread) = self.threads.get_mut(tid) {
+                (thread.is_unread, thread.unread, thread.was_read) = (false, Vec::new(), true);
+            }
+        }
+        roster.expected_own.retain(|&tid, _| !home.members.knows(tid));
+        self.see_cpus(&tids, &mut home.members, &pins);
+        let mut chose: Vec<u32> = home.members.user_pinned().collect();
+        // Those that leave are in the job's groups, and on file, until they have left.
+        let leaving: Vec<u32> = match home.placement {
+            Placement::Threads { .. } => roster.leaving.iter().copied().collect(),
+            _ => roster.leaving.iter().flat_map(|&pid| self.tids(pid)).collect(),
+        };
+        chose.extend(leaving.iter().filter(|tid| pins.user_pinned.contains(tid)));
+        let mut own: BTreeMap<u32, Attributes> = home.members.own_attributes().collect();
+        let removed = roster.removed.iter().flat_map(|&pid| self.tids(pid));
+        let leavers = leaving.into_iter().chain(removed);
+        own.extend(leavers.filter_map(|tid| Some((tid, *pins.own.get(&tid)?))));
+        own.extend(&roster.expected_own);
+        if self.backend.is_some_and(Backend::can_fill) {
+            let pins = self.pins.entry(job).or_default();
+            (pins.user_pinned, pins.own) = (chose, own);
+        }
+        came > 0 || is_other
+    }
+
+    /// Nobody can tell which thread of a process started another one: it may get what any of them
+    /// has, or what was last read of the first one.
+    fn note_starters(
+        &mut self,
+        tids: &[u32],
+        members: &Members,
+        on_file: &BTreeMap<u32, Attributes>,
+    ) {
+        for &tid in tids.iter().filter(|&&tid| !members.knows(tid)) {
+            let Some(thread) = self.threads.get(&tid) else { continue };
+            let first = self.starter(tid);
+            let starter = self.threads.get(&first).map(|it| it.pid);
+            let of_it = self.threads.values().filter(|it| Some(it.pid) == starter);
+            let read = members.threads().iter().find(|it| it.tid == first).map(|it| it.original);
+            // Of one that leaves, it is on file.
+            let read = read.or_else(|| on_file.get(&first).copied());
+            // A real-time one, or one of a wide gang in its slot, may have started it.
+            let may_have_lost = |now: &Attributes| now.nice == -20 || *now == Attributes::other(0);
+            let now = self.model.attributes.get(&tid).copied().unwrap_or(thread.own);
+            let may_have_lost = may_have_lost(&now);
+            let (own, lost_nice) = (thread.own, thread.lost_nice || may_have_lost);
+            let of_it = of_it.flat_map(|it| it.normal.iter().copied().chain([it.own]));
+            let all = of_it.chain(read).chain([members.default]);
+            let ordinary = all.map(|it| match it.policy.is_realtime() {
+                true => Attributes::other(it.nice),
+                false => it,
+            });
+            let nice_values: Vec<i32> = thread.normal.iter().map(|had| had.nice).collect();
+            let may_have = ordinary.flat_map(|it| {
+                let nice = nice_values.iter().copied().chain([own.nice]);
+                let nice =
+                    nice.chain(lost_nice.then_some([it.nice, now.nice]).into_iter().flatten());
+                nice.map(move |nice| Attributes { nice, ..it })
+            });
+            let may_have: Vec<Attributes> = may_have.filter(|it| *it != own).collect();
+            if let Some(thread) = self.threads.get_mut(&tid) {
+                may_have.into_iter().for_each(|had| thread.may_have(had));
+            }
+        }
+    }
+
+    /// The members that live, of which it is known how they were, as they are to stand.
+    pub fn living(&self, job: JobId, members: &Members) -> Members {
+        let lives = |thread: &&gang_timetable::Thread| {
+            // Another one may have its number by now.
+            let is_of_job = self.record_of(thread.tid).map(|it| it.id) == Some(job.0);
+            let own = self.threads.get(&thread.tid).filter(|_| is_of_job);
+            own.is_some_and(|own| {
+                // One that came unseen before its group was frozen stands still as it was.
+                let stands_still = self.model.attributes.get(&thread.tid) == Some(&own.own)
+                    && self.model.group(gang_timetable::Group::Job(job)).frozen == Some(true);
+                !own.lost_nice
+                    && !own.is_unread
+                    && !own.is_unswitched
+                    && !stands_still
+                    && (own.normal.is_empty() || own.own == thread.original)
+            })
+        };
+        let threads = members.threads().iter().filter(lives).copied().collect();
+        let mut living =
+            Members::new(members.controls, members.default, members.everywhere.clone());
+        // Here, too, another one may have its number by now.
+        let lives =
+            |pid: &&u32| self.record_of_process(**pid, **pid).map(|it| it.id) == Some(job.0);
+        living.processes = members.processes.iter().filter(lives).copied().collect();
+        living.with_threads(threads)
+    }
+
+    /// A process below those of a job without a cgroup that runs, also one that nobody has read.
+    pub fn find_running(
+        &self,
+        job: JobId,
+        home: &Home,
+        roster: &Roster,
+        is_elsewhere: impl Fn(u32) -> bool,
+    ) -> Option<u32> {
+        if !matches!(home.placement, Placement::Tree { .. }) {
+            return None;
+        }
+        let is_out = |pid: &u32| home.leaving.contains(pid) || roster.removed.contains(pid);
+        let is_of_job = |&pid: &u32| {
+            self.record_of_process(pid, pid).map(|record| record.id) == Some(job.0)
+                && !self.ancestors(pid).iter().any(|(pid, _)| is_out(pid) || is_elsewhere(*pid))
+        };
+        let mut running = self.processes.keys().filter(|pid| !self.model.stopped.contains(pid));
+        running.find(|pid| is_of_job(pid)).copied()
+    }
+
+    /// A thread that is a member by itself, as it is now.
+    pub fn single(&mut self, tid: u32) -> Option<Single> {
+        let pid = self.threads.get(&tid)?.pid;
+        let process_started = self.processes.get(&pid)?.started;
+        let mut normal = *self.model.attributes.get(&tid)?;
+        if is_raised(&normal) {
+            normal = Attributes::other(normal.nice);
+        }
+        self.ticks += 1;
+        let normal = normal.into();
+        Some(Single { tid, started: 0, pid, process_started, since: self.ticks, normal })
+    }
+}

@@ -39,6 +39,7 @@ use signal_hook::low_level::emulate_default_handler;
 
 use crate::live::{self, Model, Moment, Pace, Poller, Snapshot};
 use act::{Act, Actor, Outcome};
+pub use jobs::WIDTH_OF_ALL;
 pub use look::Look;
 use screen::Screen;
 use state::{Mode, State, Wish};

@@ -12,9 +12,6 @@ use crate::cli::Top;
 use crate::leftovers;
 use crate::table::terminal_width;
 
-/// Columns of a picture that goes into a pipe: enough for all figures.
-const PIPE_WIDTH: usize = 150;
-
 pub fn top(args: &Top, surroundings: &Surroundings) -> Result<()> {
     let look = Look::of_this_process(args.no_color);
     // As every command does that finds no daemon.
@@ -23,7 +20,7 @@ pub fn top(args: &Top, surroundings: &Surroundings) -> Result<()> {
         leftovers::release_and_report(surroundings);
     }
     if args.once {
-        let width = terminal_width().unwrap_or(PIPE_WIDTH);
+        let width = terminal_width().unwrap_or(top::WIDTH_OF_ALL);
         let width = u16::try_from(width).unwrap_or(u16::MAX);
         print!("{}", top::once(surroundings.clone(), look, width)?);
         return Ok(());

@@ -13,7 +13,8 @@ use super::state::State;
 use crate::figures::{Column, FIGURES, Figure};
 use crate::live::JobView;
 
-/// Terminals from this width on have room for all columns.
+/// Terminals from this width on have wide columns, and those of [`WIDE_ONLY`] as far as there is
+/// room.
 const WIDE: u16 = 132;
 
 /// In a narrow terminal, columns of this rank are left out.
@@ -21,6 +22,23 @@ const WIDE_ONLY: u8 = 3;
 
 /// Narrowest that a name is cut to; columns are left out before.
 const NAME_MIN: usize = 10;
+
+/// The letter with a space, and the id with one.
+const BEFORE_NAME: usize = 2 + 6;
+
+/// The least width, in columns of a terminal, at which no figure is left out.
+pub const WIDTH_OF_ALL: usize = {
+    // The name of a job takes what the others leave.
+    let mut width = BEFORE_NAME + NAME_MIN;
+    let mut at = 2;
+    while at < FIGURES.len() {
+        if let Some(column) = &FIGURES[at].column {
+            width += 1 + column.widths.1;
+        }
+        at += 1;
+    }
+    width
+};
 
 /// Words that are too wide for a narrow terminal.
 fn abbreviated(word: &str) -> &str {
@@ -86,10 +104,10 @@ pub fn draw(state: &mut State, look: Look, area: Rect, buffer: &mut Buffer) {
         (false, _) => column.widths.0,
     };
     let mut widths: Vec<usize> = columns.iter().map(|(_, column)| width_of(column)).collect();
-    // The letter with a space, the id with one, and one before each column.
+    // A space is before each column.
     let left = |widths: &[usize]| {
         let used: usize = widths.iter().filter(|width| **width > 0).map(|width| width + 1).sum();
-        usize::from(area.width).saturating_sub(2 + 6 + used)
+        usize::from(area.width).saturating_sub(BEFORE_NAME + used)
     };
     while left(&widths) < NAME_MIN {
         let shown = (0..widths.len()).filter(|at| widths[*at] > 0);

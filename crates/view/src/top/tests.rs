@@ -12,8 +12,9 @@ use ratatui::backend::TestBackend;
 
 use super::act::Outcome;
 use super::state::State;
-use super::{Look, draw, lines};
+use super::{Look, WIDTH_OF_ALL, draw, lines};
 use crate::details;
+use crate::figures::FIGURES;
 use crate::fixture;
 use crate::live::{Model, Moment, Snapshot};
 
@@ -122,6 +123,9 @@ fn where_a_program_says_how_far_it_is_there_is_a_column() {
     compare("80x24-done", &seen(&mut State::new(snapshot.clone()), PLAIN, (80, 24)));
     let wide = seen(&mut State::new(snapshot.clone()), PLAIN, (200, 60));
     assert!(wide.contains(" DONE%") && wide.contains(" 42.0"), "{wide}");
+    let all = seen(&mut State::new(snapshot.clone()), PLAIN, (WIDTH_OF_ALL as u16, 60));
+    let headings = FIGURES.iter().filter_map(|figure| Some(figure.column.as_ref()?.heading));
+    headings.for_each(|heading| assert!(all.contains(heading), "no {heading}:\n{all}"));
     let details = snapshot.jobs[0].job.clone();
     let text = details::text(&v1::ShowJob_Reply { details, processes: None }, NOW_NS, None);
     let lines = [

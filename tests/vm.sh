@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-all=(cgroup2 clock suspend cpus pids systemd containers)
+all=(cgroup2 clock suspend cpus isolated pids systemd containers)
 # Take long, and so have to be named.
 more=(lab tests)
 suite=trixie
@@ -143,6 +143,7 @@ guest() {
   case $check in
     # Without udev no unit hears of a serial line.
     systemd) init="/sbin/init systemd.getty_auto=no" ;;
+    isolated) cpus=3 init="/vm/init isolcpus=2" ;;
     lab)
       cpus=${VM_CPUS:-16} memory_mib=8192 limit=10800
       # Where the kernel doubts the emulated clock, at boot or later, it patches its own code: see

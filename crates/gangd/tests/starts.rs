@@ -305,9 +305,9 @@ jobs=${3%.sock}.jobs
 mkdir "$jobs" && mount -t tmpfs -o size="$0" none "$jobs" && exec "$@"
 "#;
 
-#[test]
-fn needs_root_starts_on_a_full_disk_leave_nothing() {
-    if !is_root() || !are_built(&["gang"]) {
+/// Runs with each backend, on a daemon whose files of jobs are on a small file system.
+fn with_small_disk(run: impl Fn(&Quiet)) {
+    if !is_root() {
         return;
     }
     let mount = "mount -t tmpfs none /tmp";
@@ -317,21 +317,33 @@ fn needs_root_starts_on_a_full_disk_leave_nothing() {
     }
     let size = (BLOCKS * BLOCK).to_string();
     let launcher = ["unshare", "-m", "sh", "-c", ON_SMALL_DISK, &size];
-    for backend in Backend::ALL.map(Backend::name) {
-        if !has_backend(backend) {
-            continue;
-        }
-        let quiet = Quiet::new(Place::launched(&launcher, "", &["--backend", backend]));
-        let jobs = quiet.place.jobs_dir();
-        let seen = format!("/proc/{}/root{}", quiet.place.pid(), jobs.display());
-        let rest = Path::new(&seen).join("rest");
+    for backend in Backend::ALL.map(Backend::name).into_iter().filter(|name| has_backend(name)) {
+        run(&Quiet::new(Place::launched(&launcher, "", &["--backend", backend])));
+    }
+}
+
+/// Fills the small file system but for some blocks; returns the file that does.
+fn fill_disk(quiet: &Quiet, spare: u64) -> PathBuf {
+    let jobs = quiet.place.jobs_dir();
+    let seen = format!("/proc/{}/root{}", quiet.place.pid(), jobs.display());
+    let rest = Path::new(&seen).join("rest");
+    let mut file = File::create(&rest).unwrap();
+    let written = (0..).find(|_| file.write_all(&[1; BLOCK as usize]).is_err()).unwrap();
+    assert!(written > spare, "the file system is full of others");
+    file.set_len((written - spare) * BLOCK).unwrap();
+    rest
+}
+
+#[test]
+fn needs_root_starts_on_a_full_disk_leave_nothing() {
+    if !are_built(&["gang"]) {
+        return;
+    }
+    with_small_disk(|quiet| {
         let mut reasons = String::new();
         // Each block of a start is once the one that is missing.
         for spare in 0..8 {
-            let mut file = File::create(&rest).unwrap();
-            let written = (0..).find(|_| file.write_all(&[1; BLOCK as usize]).is_err()).unwrap();
-            assert!(written > spare, "the file system is full of others");
-            file.set_len((written - spare) * BLOCK).unwrap();
+            let rest = fill_disk(quiet, spare);
             if spare == 0 {
                 let mut client = quiet.place.client();
                 let job = client.register(&registration("job", 1)).unwrap();
@@ -341,11 +353,41 @@ fn needs_root_starts_on_a_full_disk_leave_nothing() {
                 assert_eq!(pages(), 0);
             }
             let reason = refused_start(&quiet.place);
-            drop(file);
             fs::remove_file(&rest).unwrap();
             reasons += &reason.unwrap_or_default();
             quiet.is_quiet_after(&format!("a start with {spare} blocks left"));
         }
         assert!(reasons.contains("No space left on device"), "{reasons}");
-    }
+    });
+}
+
+#[test]
+fn needs_root_changes_that_do_not_come_on_file_are_none() {
+    with_small_disk(|quiet| {
+        let program = Program::sleeper();
+        let mut client = quiet.place.client();
+        let job = client.register(&registration("job", 1)).unwrap();
+        client.add_process(job, program.pid_i64()).unwrap();
+        let of_job = |client: &mut Client| {
+            let v1::Job { state, weight, class, .. } = client.show_job(job).unwrap().details;
+            (state == v1::JobState::suspended, weight, class)
+        };
+        let before = of_job(&mut client);
+        let rest = fill_disk(quiet, 0);
+        let change = Change { weight: Some(7), class: Some(v1::Class::batch), ..Change::default() };
+        for error in [
+            client.set(job, &change).unwrap_err(),
+            client.suspend(job).unwrap_err(),
+            client.set_signals(job, true).unwrap_err(),
+        ] {
+            assert!(error.to_string().contains("No space left on device"), "{error}");
+        }
+        assert_eq!(of_job(&mut client), before);
+        fs::remove_file(&rest).unwrap();
+        client.set(job, &change).unwrap();
+        client.suspend(job).unwrap();
+        assert_eq!(of_job(&mut client), (true, 7, v1::Class::batch));
+        drop(program);
+        quiet.wait_for_nothing_of("a job that changed");
+    });
 }

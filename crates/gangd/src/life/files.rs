@@ -50,6 +50,9 @@ impl JobFiles {
     }
 }
 
+/// What undoes a change of a job, as long as it is not on file.
+pub type Undo = Box<dyn FnOnce(&mut State) -> Result<(), Error> + Send>;
+
 impl Daemon {
     /// Changes a job, and then what is on file of it: in the same order as other threads do.
     pub fn change_on_file(
@@ -59,6 +62,20 @@ impl Daemon {
         let _filing = self.files.lock();
         let record = self.conductor.ask(change)??;
         self.files.put(record)
+    }
+
+    /// The same, of a change that can be undone: it is, where it does not come on file.
+    pub fn change_or_undo(
+        &self,
+        change: impl FnOnce(&mut State) -> Result<(Option<Record>, Undo), Error> + Send + 'static,
+    ) -> Result<(), Error> {
+        let _filing = self.files.lock();
+        let (record, undo) = self.conductor.ask(change)??;
+        self.files.put(record).inspect_err(|_| {
+            if let Err(error) = self.conductor.ask(undo).map_err(Error::from).and_then(|it| it) {
+                tracing::warn!(?error, "a change that is not on file cannot be undone");
+            }
+        })
     }
 
     /// Leaves no trace of a job that is over but its processes, if it has any. What cannot be

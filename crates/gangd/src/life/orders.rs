@@ -12,13 +12,21 @@ use crate::{daemon::Daemon, error::Error};
 impl Daemon {
     /// Suspends a job, or resumes it.
     pub fn suspend(&self, job: JobId, suspended: bool) -> Result<(), Error> {
-        self.change_on_file(move |state| state.suspend(job, suspended))
+        self.change_or_undo(move |state| {
+            let before = state.job(job)?.suspended;
+            let record = state.suspend(job, suspended)?;
+            Ok((record, Box::new(move |state| state.suspend(job, before).map(drop))))
+        })
     }
 
     /// Whether signals announce the slots of a job to its processes.
     pub fn set_signals(&self, peer: Peer, job: JobId, signals: bool) -> Result<(), Error> {
         self.permit(peer, job, "set the signals of a job")?;
-        self.change_on_file(move |state| state.set_signals(job, signals))
+        self.change_or_undo(move |state| {
+            let before = state.job(job)?.signals;
+            let record = state.set_signals(job, signals)?;
+            Ok((record, Box::new(move |state| state.set_signals(job, before).map(drop))))
+        })
     }
 
     /// The slot page of a job, made where no client has asked for it yet.

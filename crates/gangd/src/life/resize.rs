@@ -141,9 +141,13 @@ impl Daemon {
     /// Changes everything but policy and resources.
     fn set_terms(&self, job: JobId, change: &Change, may_raise: bool) -> Result<(), Error> {
         let change = change.clone();
-        self.change_on_file(move |state| {
-            change.permitted(state, job, may_raise)?;
-            Ok(state.core.change(job, |spec, _| change.put_terms(spec))?)
+        self.change_or_undo(move |state| {
+            let back = change.back(&change.permitted(state, job, may_raise)?);
+            let record = state.core.change(job, |spec, _| change.put_terms(spec))?;
+            let undo = move |state: &mut State| {
+                Ok(state.core.change(job, |spec, _| back.put_terms(spec)).map(drop)?)
+            };
+            Ok((record, Box::new(undo)))
         })
     }
 
@@ -178,8 +182,14 @@ impl Daemon {
             self.confine(job, mem_after)?;
         }
         let to = change.clone();
-        let changed = self.change_on_file(move |state| {
-            Ok(state.core.change(job, |_, resources| *resources = to.resources(*resources))?)
+        let changed = self.change_or_undo(move |state| {
+            let before = state.job(job)?.resources;
+            let after = to.resources(before);
+            let record = state.core.change(job, |_, resources| *resources = after)?;
+            let undo = move |state: &mut State| {
+                Ok(state.core.change(job, |_, resources| *resources = before).map(drop)?)
+            };
+            Ok((record, Box::new(undo)))
         });
         if changed.is_err() && mem_after != mem_before {
             self.confine(job, mem_before)?;

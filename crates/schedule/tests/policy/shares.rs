@@ -202,7 +202,7 @@ proptest! {
         let by_program = sharing == Sharing::ByProgram;
         let mut schedule = machine(2, 0, &[]);
         schedule.apply(Event::Sharing(sharing)).unwrap();
-        let weights = schedule.config().class_weights;
+        let weights = ClassWeights { interactive: 100, ..ClassWeights::default() };
         let slices = ClassSlices { batch, ..ClassSlices::default() };
         schedule.apply(Event::Classes { weights, slices }).unwrap();
         for id in 0..others {
@@ -213,7 +213,9 @@ proptest! {
         for (there, away, weight) in stays {
             let weight = if by_program { 100 } else { weight };
             id += 1;
-            let spec = Spec { user: UserId(99), weight, ..Spec::new(2) };
+            // It asks for little at a time, and so is served soon.
+            let (user, class) = (UserId(99), Class::Interactive);
+            let spec = Spec { user, class, weight, ..Spec::new(2) };
             schedule.apply(Event::Arrived { job: JobId(id), spec }).unwrap();
             for moment in 0..there + away {
                 if moment == there {

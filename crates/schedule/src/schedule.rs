@@ -272,6 +272,11 @@ impl Schedule {
         self.rest.threads
     }
 
+    /// Whether the load is that already.
+    pub fn has_load(&self, threads: u32, of_users: &BTreeMap<UserId, u32>) -> bool {
+        (threads, of_users) == (self.rest.threads, &self.rest.of_users)
+    }
+
     /// The request of a job.
     pub fn spec(&self, job: JobId) -> Option<&Spec> {
         self.jobs.get(&job).map(|job| &job.spec)
@@ -297,10 +302,9 @@ impl Schedule {
     /// # Errors
     /// A [`Refusal`]; then nothing was changed.
     pub fn apply(&mut self, event: Event) -> Result<(), Refusal> {
-        if let Event::Load { threads, of_users } = &event {
-            if (*threads, of_users) == (self.rest.threads, &self.rest.of_users) {
-                return Ok(());
-            }
+        if matches!(&event, Event::Load { threads, of_users } if self.has_load(*threads, of_users))
+        {
+            return Ok(());
         }
         // Of those who could run before.
         let averages = Tier::ALL.map(|tier| self.average(tier));

@@ -18,10 +18,11 @@
 //! CPUs. It weighs
 //!
 //! ```text
-//! S · wᵢ / max(max wₖ, Σ wₖ·mₖ/m)
+//! S · wᵢ / max(w, max wₖ, Σ wₖ·mₖ/m)
 //! ```
 //!
-//! so that the user is there in as many rows as one who has a single job. Nobody knows the user of
+//! where w is the usual weight. So the user is there in as many rows as one who has a single job,
+//! and in fewer where he asks for less than the usual weight: whoever is nice is so to all. Nobody knows the user of
 //! some threads outside of all jobs. They weigh against all others as they would by program.
 //!
 //! A job that leaves ahead of the floor leaves a debt. The next job of its user, in the same tier,
@@ -92,6 +93,7 @@ impl Schedule {
             };
         };
         let machine = u128::from(self.topology.len());
+        let usual = u128::from(REST_WEIGHT * SCALE);
         let mut weights = Weights::default();
         for tier in Tier::ALL {
             let in_tier = |(_, job): &(&JobId, &Job)| {
@@ -106,12 +108,11 @@ impl Schedule {
                 accounts.entry(job.spec.user).or_default().add(asked, job.width().into());
             }
             for (&user, &count) in threads() {
-                let weight = (REST_WEIGHT * SCALE).into();
-                accounts.entry(user).or_default().add(weight, count.into());
+                accounts.entry(user).or_default().add(usual, count.into());
             }
             let of = |user: UserId, asked: u128| {
                 let Account { greatest, sum } = &accounts[&user];
-                let rows = (greatest * machine).max(*sum);
+                let rows = ((*greatest).max(usual) * machine).max(*sum);
                 (Sharing::of(shares, user) * asked * machine / rows).max(SCALE.into())
             };
             let (mut given, mut asked_in_all) = (0, 0);
@@ -125,7 +126,6 @@ impl Schedule {
             if tier != Tier::Shared {
                 continue;
             }
-            let usual = u128::from(REST_WEIGHT * SCALE);
             let mut known = 0;
             for (&user, &count) in threads() {
                 let count = u128::from(count);

@@ -131,7 +131,7 @@ impl Naive {
         let share = u128::from(shares.get(&user).copied().unwrap_or(100)) * 10_000;
         let all = self.of_user(user, tier);
         let cpus = self.machine() as u128;
-        let greatest = all.iter().map(|(asked, _)| asked * cpus).max().unwrap();
+        let greatest = all.iter().map(|(asked, _)| *asked).max().unwrap().max(1_000_000) * cpus;
         let side_by_side = all.iter().map(|(asked, width)| asked * width).sum();
         (share * asked * cpus / greatest.max(side_by_side)).max(100)
     }

@@ -23,7 +23,7 @@ export function fake(socket, { cpus, jobs, slice_ns = 10_000_000 }) {
     guarantee: "exclusive", backends: [{ name: "rt", guarantee: "exclusive", usable: true }], slice_ns,
     gap_ns: gap.length_ns, gap_period_ns: gap.period_ns, fill: true, gang_share_max: 1, cpus, jobs, unregistered_threads: 3,
     switches: { count: 5000, late: phase, lower: phase, raise: phase, skew: phase, late_plans: 3, ran_out: 0 }, interactive_weight: 200,
-    batch_weight: 100, class_slices: [{ class: "batch", slice_ns: slice_ns }], memory: supply, disk: supply,
+    batch_weight: 100, shares: "equal", class_slices: [{ class: "batch", slice_ns: slice_ns }], memory: supply, disk: supply,
     load_average: cpus, measuring: "yes",
   });
   const job = (id) => {

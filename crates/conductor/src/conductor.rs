@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gang_schedule::{
-    Allowed, ClassSlices, ClassWeights, Config, Event, JobId, Schedule, Spec, Topology,
+    Allowed, ClassSlices, ClassWeights, Config, Event, JobId, Schedule, Sharing, Spec, Topology,
     clock as slices,
 };
 use gang_timetable::{Action, Backend, InSlot, Standing, Switchers};
 
 use crate::{
-    Activity, Auto, Eligibility, Forecast, Gaps, Job, Load, Measure, Note, Progress, Refused,
-    ShortLived, Uncontended, Width, Window,
+    Accounts, Activity, Auto, Eligibility, Forecast, Gaps, Job, Load, Measure, Note, Progress,
+    Refused, ShortLived, Uncontended, Width, Window,
     admission::Resources,
     life::{self, Moment},
     published::Published,
@@ -65,9 +65,12 @@ impl Terms {
 }
 
 /// The settings that an administrator may change while jobs run.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Tunables {
     pub limits: Limits,
+    /// Of jobs that register from now on.
+    pub accounts: Accounts,
+    pub sharing: Sharing,
     /// A job that used no CPU for this long counts as idle (L19).
     pub idle_after_ns: u64,
     /// Inside the working hours.
@@ -312,9 +315,10 @@ impl Conductor {
         id: JobId,
         name: String,
         owner_uid: u32,
-        spec: Spec,
+        mut spec: Spec,
         registered_at_ns: u64,
     ) -> Result<(), Refused> {
+        spec.user = self.settings.accounts.of(owner_uid);
         self.schedule.apply(Event::Arrived { job: id, spec: spec.clone() })?;
         self.schedule.apply(Event::Slept { job: id })?;
         self.next_id = self.next_id.max(id.0 + 1);
@@ -361,11 +365,15 @@ impl Conductor {
 
     /// The configuration was read again; `are_working` where there are working hours.
     pub fn reconfigure(&mut self, settings: Tunables, are_working: Option<bool>) {
-        self.settings = settings;
         self.are_working = None;
+        let mut events = vec![Event::Sharing(settings.sharing.clone())];
         // Not first those of hours that these are not: gangs would be ahead by them, or behind.
         if settings.outside.is_none() {
-            let accepted = self.schedule.apply(settings.inside.event());
+            events.push(settings.inside.event());
+        }
+        self.settings = settings;
+        for event in events {
+            let accepted = self.schedule.apply(event);
             debug_assert!(accepted.is_ok(), "settings were checked as they were read");
         }
         self.work(are_working);

@@ -112,7 +112,8 @@ impl Forecast {
     /// # Errors
     /// A [`Refusal`]; then nothing was changed, and the plans will be the same again.
     pub fn apply(&mut self, event: Event) -> Result<(), Refusal> {
-        if matches!(event, Event::Load { threads } if threads == self.schedule.load()) {
+        if matches!(&event, Event::Load { threads, of_users } if self.schedule.has_load(*threads, of_users))
+        {
             return Ok(());
         }
         self.unplan();
@@ -224,7 +225,7 @@ mod tests {
             job.clone().prop_map(|job| Event::Woke { job }),
             job.clone().prop_map(|job| Event::Suspended { job }),
             job.prop_map(|job| Event::Resumed { job }),
-            (0u32..6).prop_map(|threads| Event::Load { threads }),
+            (0u32..6).prop_map(Event::load),
         ]
     }
 

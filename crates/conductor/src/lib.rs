@@ -7,6 +7,7 @@
 //! [`planning`] says when plans are made, and makes them. [`effects`] has the effects of decisions,
 //! in their order. [`published`](Conductor) remembers from when a change shows.
 //!
+//! - [`accounts`]: on whose account the time of a job is.
 //! - [`activity`]: when a job falls asleep, and when it wakes.
 //! - [`admission`]: whether there is memory and disk for a job.
 //! - [`confinement`]: which CPUs the threads of jobs may use.
@@ -19,6 +20,7 @@
 //! - [`uncontended`]: whether gangs have the machine for themselves.
 //! - [`usage`]: the time that a job had and wanted over a while.
 
+pub mod accounts;
 pub mod activity;
 pub mod admission;
 mod conductor;
@@ -39,6 +41,7 @@ mod survey;
 pub mod uncontended;
 pub mod usage;
 
+pub use accounts::Accounts;
 pub use activity::Activity;
 pub use conductor::{Candidate, Conductor, Limits, Now, Setup, Terms, Tunables};
 pub use effects::{Effects, Measure, Note};

@@ -11,7 +11,7 @@
 //! Properties: a moment that the table refuses changes nothing. The record that a transition
 //! returns is all that is needed to release the job as it is after the transition.
 
-use gang_schedule::{Allowed, Event, JobId, Policy, Spec};
+use gang_schedule::{Allowed, Event, JobId, Policy, Spec, UserId};
 use gang_timetable::{
     Action, Attributes, Controls, Members, Seen, Signal, Standing,
     record::{Confinement, JoinedProcess, Placement, Record, Single},
@@ -261,6 +261,8 @@ impl Conductor {
         let job = JobId(record.id);
         let unreadable = |field: &'static str| Refused::Unreadable { job, field };
         let spec = Spec {
+            // Its owner's, as it enters.
+            user: UserId::default(),
             class: record.class.parse().map_err(|_| unreadable("class"))?,
             policy: record.policy.parse().map_err(|_| unreadable("policy"))?,
             weight: record.weight,

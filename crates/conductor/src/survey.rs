@@ -82,7 +82,7 @@ impl Conductor {
         }
         let threads = self.load.threads();
         if threads != self.schedule.load() {
-            let _ = self.schedule.apply(Event::Load { threads });
+            let _ = self.schedule.apply(Event::load(threads));
         }
     }
 

@@ -161,8 +161,9 @@ pub struct JobOptions {
     /// How the gang is placed
     #[arg(long, value_enum, default_value_t = Policy::Gang)]
     pub policy: Policy,
-    /// Share of the time relative to other jobs of the class, 1 to 10000 [default: 100; less for a
-    /// caller of a nice value above 0, as the kernel has it: 11 for 10, 1 for 19]
+    /// Share of the time relative to your other jobs of the class, 1 to 10000; above 100 takes an
+    /// administrator [default: 100; less for a caller of a nice value above 0, as the kernel has
+    /// it: 11 for 10, 1 for 19]
     #[arg(long, env = "GANG_WEIGHT", hide_env_values = true,
         value_parser = clap::value_parser!(i64).range(WEIGHT_MIN..=WEIGHT_MAX))]
     pub weight: Option<i64>,
@@ -224,7 +225,8 @@ pub struct SetTo {
     /// CPUs below which it does not run
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..=CPUS_MAX))]
     pub min: Option<i64>,
-    /// Share of the time relative to other jobs of the class, 1 to 10000
+    /// Share of the time relative to your other jobs of the class, 1 to 10000; above 100 takes an
+    /// administrator
     #[arg(long, value_parser = clap::value_parser!(i64).range(WEIGHT_MIN..=WEIGHT_MAX))]
     pub weight: Option<i64>,
     /// Memory it needs; 0 asks for none

@@ -122,6 +122,7 @@ socket    {}
 backend   rt, exclusive: nothing ordinary runs in the place of a gang
 slice     10 ms, gap 500 µs in every 10 ms, filling on, gang share 100.0 %
 machine   2 CPUs, 1 job, 0 threads runnable outside all jobs
+shares    of users, then of each user's jobs by weight
 classes   interactive 200 %, batch 100 %, in working hours
 slots     batch up to 100 ms
 memory    10.0 GiB of 16.0 GiB free, 2.0 GiB of it promised
@@ -312,7 +313,7 @@ fn adopt_takes_name_and_cpus_from_what_it_adopts() {
 fn adopt_takes_single_threads_all_or_none() {
     let fake = Fake::new();
     let place = fake.place();
-    let mut sleeper = Command::new("sleep").arg("600").spawn().unwrap();
+    let mut sleeper = sleeper(Path::new("sleep"));
     let tid = sleeper.id().to_string();
     let gone = fake::NO_THREAD.to_string();
     // The sleeper may use as many.

@@ -19,7 +19,7 @@ fn large() -> Topology {
 
 fn schedule(topology: Topology, jobs: u64, spec: impl Fn(u64) -> Spec) -> Schedule {
     let mut schedule = Schedule::new(Config::default(), topology).expect("valid settings");
-    schedule.apply(Event::Load { threads: 200 }).expect("a load");
+    schedule.apply(Event::load(200)).expect("a load");
     for job in 0..jobs {
         schedule.apply(Event::Arrived { job: JobId(job), spec: spec(job) }).expect("a valid job");
     }

@@ -12,7 +12,7 @@
 
 use crate::schedule::{Job, Readiness, Schedule};
 use crate::seating::Seating;
-use crate::turn::{SLICE, Tier};
+use crate::turn::{SCALE, SLICE, Tier};
 use crate::{CpuSet, JobId, Plan, clock};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -376,13 +376,13 @@ fn ahead_in(schedule: &Schedule, tier: Tier) -> (BTreeMap<JobId, f64>, Option<f6
     let threads = schedule.load();
     let rest = (tier == Tier::Shared && threads > 0).then(|| {
         let led = f64::from(threads.min(machine));
-        let weight = crate::turn::REST_WEIGHT as f64 * f64::from(threads) / led;
+        let weight = schedule.rest.weight as f64 / led;
         (slices(schedule.rest.vtime), weight)
     });
     turns.extend(rest);
     let weights: f64 = turns.iter().map(|(_, weight)| weight).sum();
     let average = turns.iter().map(|(v, weight)| v * weight).sum::<f64>() / weights;
-    let ahead = |(vtime, weight): (f64, f64)| (vtime - average) * weight;
+    let ahead = |(vtime, weight): (f64, f64)| (vtime - average) * weight / SCALE as f64;
     let gangs =
         runnable().map(|(&id, job)| (id, ahead((slices(job.vtime), job.weight as f64)))).collect();
     (gangs, rest.map(ahead))

@@ -1,7 +1,7 @@
 //! The settings of the policy, with units, defaults and bounds.
 
-use crate::turn::Tier;
-use crate::{Class, Refusal, Spec};
+use crate::turn::{SCALE, Tier};
+use crate::{Class, Refusal, Sharing, Spec};
 
 const MS: u64 = 1_000_000;
 
@@ -99,6 +99,8 @@ pub struct Config {
     pub class_weights: ClassWeights,
     /// One slice each.
     pub class_slices: ClassSlices,
+    /// By program.
+    pub sharing: Sharing,
 }
 
 impl Default for Config {
@@ -110,6 +112,7 @@ impl Default for Config {
             cap_permille: 1000,
             class_weights: ClassWeights::default(),
             class_slices: ClassSlices::default(),
+            sharing: Sharing::ByProgram,
         }
     }
 }
@@ -120,7 +123,7 @@ impl Config {
 
     /// Refuses settings outside their bounds.
     pub fn validate(&self) -> Result<(), Refusal> {
-        let Config { slice_ns, gap, fill: _, cap_permille, class_weights, class_slices } = *self;
+        let Config { slice_ns, gap, cap_permille, class_weights, class_slices, .. } = *self;
         within("slice_ns", slice_ns, *Config::SLICE_NS.start(), *Config::SLICE_NS.end())?;
         if gap.length_ns > 0 {
             within("gap.period_ns", gap.period_ns, MS, 60_000 * MS)?;
@@ -141,6 +144,11 @@ impl Config {
         ] {
             within(key, slices.into(), 1, ClassSlices::MAX.into())?;
         }
+        if let Sharing::ByUser(shares) = &self.sharing {
+            for &share in shares.values() {
+                within("share", share.into(), 1, Sharing::MAX.into())?;
+            }
+        }
         Ok(())
     }
 
@@ -153,7 +161,7 @@ impl Config {
         }
     }
 
-    /// The weight of a job among those it shares with, at most 10⁸.
+    /// The weight that a job asks for, at most 10⁸ by [`SCALE`].
     pub(crate) fn weight(&self, spec: &Spec) -> u64 {
         let percent = match spec.class {
             Class::Interactive => self.class_weights.interactive,
@@ -161,7 +169,7 @@ impl Config {
             Class::Express => self.class_weights.express.unwrap_or(100),
             Class::Standby => 100,
         };
-        u64::from(spec.weight) * u64::from(percent)
+        u64::from(spec.weight) * u64::from(percent) * SCALE
     }
 }
 

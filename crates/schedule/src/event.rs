@@ -1,6 +1,8 @@
 //! The events of the policy, and its refusals.
 
-use crate::{Allowed, ClassSlices, ClassWeights, JobId, Spec, Topology};
+use std::collections::BTreeMap;
+
+use crate::{Allowed, ClassSlices, ClassWeights, JobId, Sharing, Spec, Topology, UserId};
 
 /// Something that happened, in the order in which it is to take effect.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,13 +24,23 @@ pub enum Event {
     Suspended { job: JobId },
     /// A person resumed a job (L33).
     Resumed { job: JobId },
-    /// The runnable threads outside all jobs (L18).
-    Load { threads: u32 },
+    /// The runnable threads outside all jobs (L18), and how many of them are of which users, as far
+    /// as anybody knows.
+    Load { threads: u32, of_users: BTreeMap<UserId, u32> },
     /// CPUs went off- or online.
     Topology(Topology),
     /// Classes weigh and ask for something else from now on: working hours begin
     /// or end (L22, L23).
     Classes { weights: ClassWeights, slices: ClassSlices },
+    /// Users have other shares from now on.
+    Sharing(Sharing),
+}
+
+impl Event {
+    /// Runnable threads outside all jobs, of nobody knows whom.
+    pub fn load(threads: u32) -> Event {
+        Event::Load { threads, of_users: BTreeMap::new() }
+    }
 }
 
 /// Why an event or a configuration was not accepted. Nothing was changed.
@@ -51,6 +63,8 @@ pub enum Refusal {
     Weight { weight: u32, max: u32 },
     #[error("{key} is {least} to {most}, not {value}")]
     Config { key: &'static str, value: u64, least: u64, most: u64 },
+    #[error("of {threads} threads outside all jobs, {known} cannot be of known users")]
+    Load { threads: u32, known: u64 },
     #[error("a machine has at least one CPU online")]
     NoCpus,
     #[error("CPU {cpu} is named twice in the topology")]

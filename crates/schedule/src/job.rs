@@ -17,6 +17,16 @@ impl fmt::Display for JobId {
     }
 }
 
+/// The account that the time of a job is charged to. By users' numbers, they come from the daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct UserId(pub u32);
+
+impl fmt::Display for UserId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// The class of a job (L21–L24). The greater class has priority:
 /// `Express > Interactive > Batch > Standby`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -113,9 +123,11 @@ impl FromStr for Policy {
 /// The request of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Spec {
+    pub user: UserId,
     pub class: Class,
     pub policy: Policy,
-    /// Time in slot relative to the other gangs of the class, 1 to 10,000.
+    /// Time in slot relative to other gangs of the class, 1 to 10,000: those of its user, or all
+    /// ([`Sharing`](crate::Sharing)).
     pub weight: u32,
     /// CPUs wanted: the number of threads that should run at once.
     pub cpus: u32,
@@ -138,6 +150,7 @@ impl Spec {
     /// A batch job of default weight that needs all of `cpus`.
     pub fn new(cpus: u32) -> Spec {
         Spec {
+            user: UserId::default(),
             class: Class::Batch,
             policy: Policy::Gang,
             weight: Spec::DEFAULT_WEIGHT,

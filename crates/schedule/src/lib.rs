@@ -20,19 +20,20 @@
 //! The parts: [`Schedule`] keeps the state and says how a row is chosen;
 //! [`check`] looks for what must never be; `turn` decides whose turn it is,
 //! `allowed` what a gang needs, `seating` whether several get that at once,
-//! `place` on which CPUs, `share` what a weight is worth.
+//! `place` on which CPUs, `accounts` what each weighs, `share` what a weight is worth.
 //!
 //! ```
 //! use gang_schedule::{Config, Event, JobId, Schedule, Spec, Topology};
 //!
 //! let mut schedule = Schedule::new(Config::default(), Topology::flat(2))?;
 //! schedule.apply(Event::Arrived { job: JobId(1), spec: Spec::new(2) })?;
-//! schedule.apply(Event::Load { threads: 2 })?;
+//! schedule.apply(Event::load(2))?;
 //! let turns: Vec<bool> = (0..4).map(|slice| schedule.plan(slice).rest_turn).collect();
 //! assert_eq!(turns, [false, true, false, true]); // L18
 //! # Ok::<(), gang_schedule::Refusal>(())
 //! ```
 
+mod accounts;
 mod allowed;
 pub mod check;
 pub mod clock;
@@ -51,12 +52,13 @@ mod share;
 mod topology;
 mod turn;
 
+pub use accounts::Sharing;
 pub use allowed::{Allowed, Bound, Unplaceable};
 pub use clock::{Edge, EdgeKind};
 pub use config::{ClassSlices, ClassWeights, Config, Gap};
 pub use cpus::{CpuSet, NotCpus};
 pub use event::{Event, Refusal};
-pub use job::{Class, JobId, Policy, Spec, UnknownName};
+pub use job::{Class, JobId, Policy, Spec, UnknownName, UserId};
 pub use plan::{Diff, Plan, Slot};
 pub use schedule::{MAX_JOBS, Readiness, Schedule};
 pub use topology::{Cpu, MAX_CPUS, Topology};

@@ -45,6 +45,11 @@ impl Request {
         }
     }
 
+    /// Its gang weighs something else from now on.
+    pub fn reweigh(&mut self, old: u64, new: u64) {
+        self.used = self.used * u128::from(old) / u128::from(new);
+    }
+
     /// The virtual time at which it began, for a gang at `vtime`.
     pub fn since(&self, vtime: u128) -> u128 {
         vtime.saturating_sub(self.used)

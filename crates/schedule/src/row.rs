@@ -85,7 +85,7 @@ impl Schedule {
                         job.charge(slice, by);
                     }
                     Who::Gang { .. } => {}
-                    Who::Rest(rest) => rest.vtime += turn::rest_stride(served, threads),
+                    Who::Rest(rest) => rest.vtime += turn::rest_stride(served, rest.weight),
                 }
             }
             line.advance_floor(self.floors.of_mut(tier));

@@ -10,8 +10,8 @@
 
 use crate::allowed::{Demand, Part};
 use crate::request::Request;
-use crate::turn::{self, REST_WEIGHT, Tier, Turn};
-use crate::{Allowed, Config, CpuSet, Event, JobId, Policy, Refusal, Spec, Topology, Unplaceable};
+use crate::turn::{self, Tier, Turn};
+use crate::{Config, CpuSet, Event, JobId, Policy, Refusal, Spec, Topology, Unplaceable, UserId};
 use std::collections::BTreeMap;
 
 /// The most jobs that are kept.
@@ -26,6 +26,8 @@ pub struct Schedule {
     pub(crate) rest: Rest,
     /// The floor of each tier, see `turn`.
     pub(crate) floors: Floors,
+    /// Up to which virtual time users are ahead who left so, at the usual weight: see `accounts`.
+    pub(crate) debts: BTreeMap<(UserId, Tier), u128>,
     /// ‰ of a slice that gangs may still take under the cap (L8). A slice adds
     /// the cap, a slice with a gang in its row costs 1,000.
     pub(crate) allowance: i64,
@@ -44,7 +46,7 @@ pub(crate) struct Job {
     pub suspended: bool,
     /// Those it shares with.
     pub tier: Tier,
-    /// Its weight among them, see [`Config`].
+    /// Its weight among them, see `accounts`.
     pub weight: u64,
     /// How far a slice moves its virtual time, see `turn`.
     pub stride: u128,
@@ -62,6 +64,10 @@ pub(crate) struct Job {
 pub(crate) struct Rest {
     /// Runnable threads outside all jobs.
     pub threads: u32,
+    /// How many of them are of which users, as far as that is known.
+    pub of_users: BTreeMap<UserId, u32>,
+    /// Their weight together, see `accounts`.
+    pub weight: u128,
     pub vtime: u128,
 }
 
@@ -76,6 +82,24 @@ impl Floors {
 
     pub fn of_mut(&mut self, tier: Tier) -> &mut u128 {
         &mut self.0[tier as usize]
+    }
+}
+
+/// The jobs that ask for something else.
+#[derive(Debug, Clone, Copy)]
+enum Anew {
+    Nothing,
+    Of(JobId),
+    All,
+}
+
+impl Anew {
+    fn is_of(self, job: JobId) -> bool {
+        match self {
+            Anew::Nothing => false,
+            Anew::Of(other) => other == job,
+            Anew::All => true,
+        }
     }
 }
 
@@ -152,13 +176,13 @@ impl Job {
         self.charged = Some(slice);
     }
 
-    /// It weighs and asks for something else from now on; `average` is that of
-    /// its tier.
-    fn reweigh(&mut self, weight: u64, slices: u32, average: u128) {
-        let (old, stride) = (self.weight, turn::stride(weight));
-        let request = stride * u128::from(slices);
+    /// It weighs something else from now on; `average` is that of its tier.
+    fn reweigh(&mut self, weight: u64, average: u128) {
+        let old = std::mem::replace(&mut self.weight, weight);
+        self.stride = turn::stride(weight);
+        let request = self.stride * u128::from(self.request.slices());
         self.vtime = turn::reweigh(self.vtime, average, old, weight, request);
-        (self.weight, self.stride, self.request) = (weight, stride, Request::new(slices));
+        self.request.reweigh(old, weight);
     }
 
     /// It shares with others from now on. Another tier has another virtual time;
@@ -190,8 +214,8 @@ impl Rest {
     /// every gang.
     pub fn turn(&self, there: u32) -> Turn {
         let served = self.threads.min(there).max(1);
-        let weight = u128::from(REST_WEIGHT) * u128::from(self.threads) / u128::from(served);
-        let stride = turn::rest_stride(served, self.threads);
+        let weight = self.weight / u128::from(served);
+        let stride = turn::rest_stride(served, self.weight);
         Turn {
             vtime: self.vtime,
             since: self.vtime,
@@ -206,9 +230,9 @@ impl Rest {
     /// A slice in which it was charged for `before` threads serves `after`.
     pub fn correct(&mut self, before: u32, after: u32, floor: u128) {
         if after > before {
-            self.vtime += turn::rest_stride(after - before, self.threads);
+            self.vtime += turn::rest_stride(after - before, self.weight);
         } else if before > after {
-            let back = turn::rest_stride(before - after, self.threads);
+            let back = turn::rest_stride(before - after, self.weight);
             self.vtime = self.vtime.saturating_sub(back).max(floor.min(self.vtime));
         }
     }
@@ -226,8 +250,9 @@ impl Schedule {
             config,
             topology,
             jobs: BTreeMap::new(),
-            rest: Rest { threads: 0, vtime: turn::START },
+            rest: Rest { threads: 0, of_users: BTreeMap::new(), weight: 0, vtime: turn::START },
             floors: Floors([turn::START; 3]),
+            debts: BTreeMap::new(),
             allowance,
             gangs_charged: false,
             generation: 0,
@@ -245,6 +270,11 @@ impl Schedule {
     /// The runnable threads outside all jobs, as of the last [`Event::Load`].
     pub fn load(&self) -> u32 {
         self.rest.threads
+    }
+
+    /// Whether the load is that already.
+    pub fn has_load(&self, threads: u32, of_users: &BTreeMap<UserId, u32>) -> bool {
+        (threads, of_users) == (self.rest.threads, &self.rest.of_users)
     }
 
     /// The request of a job.
@@ -272,44 +302,66 @@ impl Schedule {
     /// # Errors
     /// A [`Refusal`]; then nothing was changed.
     pub fn apply(&mut self, event: Event) -> Result<(), Refusal> {
-        if matches!(event, Event::Load { threads } if threads == self.rest.threads) {
+        if matches!(&event, Event::Load { threads, of_users } if self.has_load(*threads, of_users))
+        {
             return Ok(());
         }
+        // Of those who could run before.
+        let averages = Tier::ALL.map(|tier| self.average(tier));
+        let mut anew = Anew::Nothing;
+        let mut without_credit = Vec::new();
         match event {
             Event::Arrived { job, spec } => self.arrive(job, spec)?,
             Event::Departed { job } => {
-                self.jobs.remove(&job).ok_or(Refusal::UnknownJob { job })?;
+                let gone = self.jobs.remove(&job).ok_or(Refusal::UnknownJob { job })?;
+                self.note_debt(&gone);
             }
-            Event::Changed { job, spec } => self.change(job, spec)?,
+            Event::Changed { job, spec } => {
+                let machine = self.topology.len();
+                let of = self.job(job)?;
+                spec.validate(machine)?;
+                of.spec = spec;
+                self.work_out(job);
+                anew = Anew::Of(job);
+                without_credit.push(job);
+            }
             Event::Confined { job, to } => {
-                if self.job(job)?.spec.allowed == to {
+                let of = self.job(job)?;
+                if of.spec.allowed == to {
                     return Ok(());
                 }
-                self.confine(job, to)?;
+                of.spec.allowed = to;
+                if of.demand.is_err() {
+                    without_credit.push(job);
+                }
+                self.work_out(job);
             }
             Event::Woke { job } => {
                 self.job(job)?.asleep = false;
-                self.forget_credit(job);
+                without_credit.push(job);
             }
             Event::Slept { job } => self.job(job)?.asleep = true,
             Event::Suspended { job } => self.job(job)?.suspended = true,
             Event::Resumed { job } => {
                 self.job(job)?.suspended = false;
-                self.forget_credit(job);
+                without_credit.push(job);
             }
-            Event::Load { threads } => {
+            Event::Load { threads, of_users } => {
+                let known = of_users.values().map(|&count| u64::from(count)).sum();
+                if known > u64::from(threads) {
+                    return Err(Refusal::Load { threads, known });
+                }
                 if self.rest.threads == 0 {
                     self.rest.vtime = self.rest.vtime.max(self.floors.of(Tier::Shared));
                 }
-                self.rest.threads = threads;
+                (self.rest.threads, self.rest.of_users) = (threads, of_users);
             }
             Event::Topology(topology) => {
                 let waits = |job: &Job| {
                     matches!(job.readiness(), Readiness::TooWide | Readiness::Unplaceable)
                 };
-                let waiting: Vec<JobId> =
-                    self.jobs.iter().filter(|(_, job)| waits(job)).map(|(&id, _)| id).collect();
-                waiting.into_iter().for_each(|id| self.forget_credit(id));
+                let waiting = self.jobs.iter().filter(|(_, job)| waits(job));
+                without_credit.extend(waiting.map(|(&id, _)| id));
                 self.topology = topology;
                 for job in self.jobs.values_mut() {
                     job.demand = Demand::of(&job.spec, self.topology.set());
@@ -319,18 +371,39 @@ impl Schedule {
                 let config =
                     Config { class_weights: weights, class_slices: slices, ..self.config.clone() };
                 config.validate()?;
-                let averages = Tier::ALL.map(|tier| self.average(tier));
-                for job in self.jobs.values_mut() {
-                    let slices = config.class_slices.of(job.spec.class);
-                    let average = averages[job.tier as usize];
-                    job.reweigh(config.weight(&job.spec), slices, average);
-                    job.go_to(config.tier(&job.spec), &self.floors);
-                }
+                self.config = config;
+                anew = Anew::All;
+            }
+            Event::Sharing(sharing) => {
+                let config = Config { sharing, ..self.config.clone() };
+                config.validate()?;
                 self.config = config;
             }
         }
+        self.weigh_anew(averages, anew);
+        without_credit.into_iter().for_each(|job| self.forget_credit(job));
         self.generation += 1;
         Ok(())
+    }
+
+    /// Everybody weighs what follows from all of them; some jobs ask for something else as well.
+    /// `averages` are those before.
+    fn weigh_anew(&mut self, averages: [u128; 3], anew: Anew) {
+        let weights = self.weigh();
+        self.rest.weight = weights.rest;
+        for (&id, job) in &mut self.jobs {
+            let weight = weights.gangs.get(&id).copied().unwrap_or(job.weight);
+            let asks_anew = anew.is_of(id);
+            if asks_anew {
+                job.request = Request::new(self.config.class_slices.of(job.spec.class));
+            }
+            if asks_anew || weight != job.weight {
+                job.reweigh(weight, averages[job.tier as usize]);
+            }
+            if asks_anew {
+                job.go_to(self.config.tier(&job.spec), &self.floors);
+            }
+        }
     }
 
     fn job(&mut self, job: JobId) -> Result<&mut Job, Refusal> {
@@ -346,49 +419,27 @@ impl Schedule {
         }
         spec.validate(self.topology.len())?;
         let tier = self.config.tier(&spec);
-        let vtime = self.floors.of(tier);
-        let weight = self.config.weight(&spec);
         let request = Request::new(self.config.class_slices.of(spec.class));
+        let (user, usual) = (spec.user, self.config.weight(&spec));
         let new = Job {
             demand: Demand::of(&spec, self.topology.set()),
             spec,
             asleep: false,
             suspended: false,
             tier,
-            weight,
-            stride: turn::stride(weight),
-            vtime,
+            weight: usual,
+            stride: turn::stride(usual),
+            vtime: self.floors.of(tier),
             request,
             last_cpus: CpuSet::new(),
             charged: None,
         };
         self.jobs.insert(job, new);
-        Ok(())
-    }
-
-    fn change(&mut self, id: JobId, spec: Spec) -> Result<(), Refusal> {
-        let machine = self.topology.len();
-        let floors = self.floors.clone();
-        let (weight, tier) = (self.config.weight(&spec), self.config.tier(&spec));
-        let slices = self.config.class_slices.of(spec.class);
-        let averages = Tier::ALL.map(|tier| self.average(tier));
-        let job = self.job(id)?;
-        spec.validate(machine)?;
-        job.reweigh(weight, slices, averages[job.tier as usize]);
-        job.go_to(tier, &floors);
-        job.spec = spec;
-        self.work_out(id);
-        self.forget_credit(id);
-        Ok(())
-    }
-
-    fn confine(&mut self, id: JobId, to: Allowed) -> Result<(), Refusal> {
-        let job = self.job(id)?;
-        job.spec.allowed = to;
-        let waited = job.demand.is_err();
-        self.work_out(id);
-        if waited {
-            self.forget_credit(id);
+        let weight = self.weigh().gangs.get(&job).copied().unwrap_or(usual);
+        let ahead = self.take_debt(user, tier, weight);
+        if let Some(job) = self.jobs.get_mut(&job) {
+            (job.weight, job.stride) = (weight, turn::stride(weight));
+            job.vtime += ahead;
         }
         Ok(())
     }

@@ -26,7 +26,7 @@
 
 use crate::schedule::{Job, Readiness, Schedule};
 use crate::seating::Seating;
-use crate::turn::{REST_WEIGHT, Tier};
+use crate::turn::Tier;
 use crate::{JobId, Policy};
 use std::collections::BTreeMap;
 
@@ -91,7 +91,7 @@ impl Schedule {
             shares.extend(express.iter().map(|&(id, _)| (id, cap)));
             machine - wanted as u32
         } else {
-            shares.extend(turns(&express, 0, machine, cap, false));
+            shares.extend(turns(&express, (0, 0), machine, cap, false));
             0
         };
 
@@ -100,12 +100,13 @@ impl Schedule {
             runnable(Tier::Shared).into_iter().partition(|(_, job)| fits(job));
         shares.extend(wide.iter().map(|&(id, _)| (id, 0.0)));
         let threads = self.rest.threads;
-        shares.extend(turns(&fit, threads, left, cap, idles(&fit, threads, left)));
+        let rest = (threads, self.rest.weight);
+        shares.extend(turns(&fit, rest, left, cap, idles(&fit, threads, left)));
 
         // Standby is owed something only where nobody else is there.
         let standby = runnable(Tier::Standby);
         if shares.is_empty() && self.rest.threads == 0 {
-            shares.extend(turns(&standby, 0, machine, cap, false));
+            shares.extend(turns(&standby, (0, 0), machine, cap, false));
         } else {
             shares.extend(standby.iter().map(|&(id, _)| (id, 0.0)));
         }
@@ -113,11 +114,11 @@ impl Schedule {
     }
 }
 
-/// The shares of gangs that take turns on `left` CPUs with `threads` threads
-/// of the rest.
+/// The shares of gangs that take turns on `left` CPUs with `threads` threads of the rest, of some
+/// weight together.
 fn turns(
     gangs: &[(JobId, &Job)],
-    threads: u32,
+    (threads, weight): (u32, u128),
     left: u32,
     cap: f64,
     idles: bool,
@@ -133,10 +134,10 @@ fn turns(
                 job.weight as f64 * f64::from(led - beside)
             })
             .sum();
-        let owed = REST_WEIGHT as f64 * f64::from(threads);
+        let owed = weight as f64;
         unit = unit.min(f64::from(led) / (owed + taken));
         if idles {
-            unit = unit.min(1.0 / (REST_WEIGHT as f64 + weights));
+            unit = unit.min(1.0 / (owed / f64::from(threads) + weights));
         }
     }
     gangs.iter().map(|&(id, job)| (id, unit * job.weight as f64)).collect()

@@ -6,9 +6,9 @@
 //! Approach: earliest eligible virtual deadline first (EEVDF, Stoica et al.
 //! 1996), with the slices of a class as the request.
 //! Terms:
-//! - *virtual time* of a job: slices in a row / weight. The rest of the machine has n threads, of
-//!   which u found a CPU. It moves by u / n of a slice at default weight: the per-thread time of a
-//!   gang's thread (L18).
+//! - *virtual time* of a job: slices in a row / weight (`accounts`). The rest of the machine has n
+//!   threads, of which u found a CPU. It moves by u / n of a slice at the weight of a thread: the
+//!   per-thread time of a gang's thread (L18).
 //! - *stride*: how far one slice moves it; *deadline*: virtual time + a stride for each slice that
 //!   is left of its request (`request`). The rest asks for a slice at a time. Slices differ in the
 //!   gaps that they contain. Each moves virtual time by what it is worth, so that gaps take from
@@ -51,6 +51,9 @@ pub(crate) const SLICE: u128 = 5_342_931_457_063_200 * 10_000;
 /// by as much.
 const LEAD: u128 = 2;
 
+/// Weights are in parts of this, since those of users divide them.
+pub(crate) const SCALE: u64 = 100;
+
 /// The weight of a thread of the rest: a batch gang at 100 %.
 pub(crate) const REST_WEIGHT: u64 = Spec::DEFAULT_WEIGHT as u64 * 100;
 
@@ -72,7 +75,7 @@ pub(crate) const START: u128 = SLICE * 10_000;
 
 /// How far a slice moves the virtual time of a gang.
 pub(crate) fn stride(weight: u64) -> u128 {
-    SLICE / u128::from(weight)
+    SLICE * u128::from(SCALE) / u128::from(weight)
 }
 
 /// How far this slice moves the virtual time of a gang with that stride.
@@ -89,10 +92,10 @@ pub(crate) fn charge(config: &Config, stride: u128, slice: u64) -> u128 {
         + worth % mean_ns_by_period * period_ns / mean_ns_by_period
 }
 
-/// How far a slice in which `served` of `threads` threads found a CPU moves
-/// the virtual time of the rest.
-pub(crate) fn rest_stride(served: u32, threads: u32) -> u128 {
-    SLICE * u128::from(served) / (u128::from(threads) * u128::from(REST_WEIGHT))
+/// How far a slice in which `served` threads of the rest found a CPU moves its virtual time, if all
+/// of its threads have that weight.
+pub(crate) fn rest_stride(served: u32, weight: u128) -> u128 {
+    SLICE * u128::from(SCALE) * u128::from(served) / weight
 }
 
 /// A candidate for the lead: all that the order needs to know of it.
@@ -183,10 +186,12 @@ mod tests {
         for k in 1..=40 {
             for weight in [1, 10, 25, 100, 125, 10_000] {
                 assert_eq!(SLICE % (weight * k), 0, "weight {weight} times {k}");
-                assert_eq!(stride((weight * k) as u64) * k, stride(weight as u64));
+                let stride = |weight: u128| stride(weight as u64 * SCALE);
+                assert_eq!(stride(weight * k) * k, stride(weight));
             }
         }
-        assert_eq!(rest_stride(8, 12) * 3, stride(REST_WEIGHT) * 2);
+        let all = u128::from(12 * REST_WEIGHT * SCALE);
+        assert_eq!(rest_stride(8, all) * 3, stride(REST_WEIGHT * SCALE) * 2);
     }
 
     #[test]
@@ -238,7 +243,7 @@ mod tests {
             let class_slices = ClassSlices { batch, ..ClassSlices::default() };
             let config = Config { class_slices, ..Config::default() };
             let mut schedule = Schedule::new(config, Topology::flat(8)).unwrap();
-            schedule.apply(Event::Load { threads }).unwrap();
+            schedule.apply(Event::load(threads)).unwrap();
             for (id, &(weight, cpus)) in specs.iter().enumerate() {
                 let spec = Spec { weight, ..Spec::new(cpus) };
                 schedule.apply(Event::Arrived { job: JobId(id as u64), spec }).unwrap();
@@ -247,7 +252,7 @@ mod tests {
                 schedule.plan(slice);
                 let floor = schedule.floors.of(Tier::Shared);
                 let requests = schedule.jobs.values().map(|job| job.stride * u128::from(batch));
-                let longest = requests.max().unwrap().max(stride(REST_WEIGHT));
+                let longest = requests.max().unwrap().max(stride(REST_WEIGHT * SCALE));
                 let vtimes = schedule.jobs.values().map(|job| job.vtime);
                 let top = vtimes.max().unwrap().max(schedule.rest.vtime);
                 prop_assert!(top - floor <= (LEAD + 4) * longest);

@@ -102,6 +102,7 @@ pub fn status() -> v1::Status {
         not_measured: None,
         not_proved: None,
         working_hours: None,
+        shares: v1::Shares::equal,
         express_weight: None,
         interactive_weight: 200,
         batch_weight: 100,

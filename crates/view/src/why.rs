@@ -146,6 +146,12 @@ pub fn judge(evidence: Evidence<'_>) -> Verdict {
     Verdict { job: job.id, name: job.name.clone(), figures, findings: found }
 }
 
+/// Whether a job wants CPUs.
+fn competes(job: &Job) -> bool {
+    use JobState::{not_scheduled, running, waiting};
+    matches!(job.state, running | waiting | not_scheduled)
+}
+
 impl Derived {
     fn of(Evidence { job, status, jobs }: Evidence<'_>) -> Derived {
         let measured = job.measured.as_ref();
@@ -160,10 +166,7 @@ impl Derived {
             let all_ns = ran_ns? + filled_ns;
             (all_ns >= SLOT_LEAST_NS).then(|| filled_ns as f64 / all_ns as f64)
         };
-        let competes = |other: &&&Job| {
-            use JobState::{not_scheduled, running, waiting};
-            other.id != job.id && matches!(other.state, running | waiting | not_scheduled)
-        };
+        let is_rival = |other: &&&Job| other.id != job.id && competes(other);
         Derived {
             share_wanted: job.share_wanted,
             share_had: job.share_had,
@@ -173,7 +176,7 @@ impl Derived {
             filled: measured.and_then(|it| of_time(it.filled_ns)),
             coscheduled: job.coscheduled().filter(|_| is_enough),
             skew_ns_p99: job.skew_ns_p99().filter(|_| is_enough),
-            competing_jobs: jobs.iter().filter(competes).count(),
+            competing_jobs: jobs.iter().filter(is_rival).count(),
             competing_threads: status.unregistered_threads,
         }
     }

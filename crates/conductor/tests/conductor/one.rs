@@ -1,10 +1,10 @@
 //! A conductor of four CPUs with one job.
 
 use gang_conductor::{
-    Candidate, Conductor, Gaps, Home, Limits, Now, Setup, Terms, Tunables, admission::Resources,
-    life::State,
+    Accounts, Candidate, Conductor, Gaps, Home, Limits, Now, Setup, Terms, Tunables,
+    admission::Resources, life::State,
 };
-use gang_schedule::{Config, JobId, Schedule, Spec, Topology};
+use gang_schedule::{Config, JobId, Schedule, Sharing, Spec, Topology};
 use gang_timetable::{
     Attributes, Backend, Controls, Members, Seen, Switchers,
     record::{Normal, Placement, Single},
@@ -32,7 +32,14 @@ pub fn conductor_with(has_common_group: bool) -> Conductor {
     };
     let limits = Limits { jobs: 8, jobs_per_user: 8, cpus_per_user: 64 };
     let inside = Terms::default();
-    let settings = Tunables { limits, idle_after_ns: 1_000_000_000, inside, outside: None };
+    let settings = Tunables {
+        limits,
+        accounts: Accounts::default(),
+        sharing: Sharing::ByProgram,
+        idle_after_ns: 1_000_000_000,
+        inside,
+        outside: None,
+    };
     Conductor::new(setup, settings, schedule)
 }
 

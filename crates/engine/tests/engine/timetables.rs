@@ -251,7 +251,7 @@ impl Stage {
                     known.has_new_threads = true;
                 }
             }
-            Turn::Load(threads) => self.schedule.apply(Event::Load { threads }).unwrap(),
+            Turn::Load(threads) => self.schedule.apply(Event::load(threads)).unwrap(),
             Turn::Gap(part) if self.config.gap.length_ns > 0 => {
                 self.config.gap.length_ns = self.config.gap.period_ns * part / 1000;
             }

@@ -57,6 +57,14 @@ fn text(
         count(status.jobs, "job"),
         count(status.unregistered_threads, "thread"),
     )?;
+    writeln!(
+        out,
+        "shares    {}",
+        match status.shares {
+            v1::Shares::equal => "of users, then of each user's jobs by weight",
+            v1::Shares::by_program => "of all jobs by weight",
+        }
+    )?;
     let hours = match status.working_hours {
         None => "",
         Some(true) => ", in working hours",

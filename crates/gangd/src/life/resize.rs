@@ -99,6 +99,13 @@ impl Daemon {
     /// refuse what a gang asks for.
     pub fn set_job(self: &Arc<Self>, peer: Peer, job: JobId, change: Change) -> Result<(), Error> {
         self.permit(peer, job, "change a job")?;
+        if let Some(weight) = change.weight {
+            let now =
+                self.conductor.ask(move |state| state.job(job).map(|job| job.spec.weight))??;
+            if weight > now {
+                self.permit_weight(peer, weight, "change a job")?;
+            }
+        }
         let _changing = change.policy.is_some().then(|| self.locks.policy());
         let (may_raise, asked) = (peer.is_administrator(), change.clone());
         let before = self.conductor.ask(move |state| asked.permitted(state, job, may_raise))??;
@@ -129,6 +136,18 @@ impl Daemon {
             Prover::ensure(self);
         }
         outcome
+    }
+
+    /// Refuses weights that only administrators may give.
+    pub fn permit_weight(&self, peer: Peer, weight: u32, what: &str) -> Result<(), Error> {
+        let most = self.settings().limits.weight;
+        if weight <= most || peer.is_administrator() {
+            return Ok(());
+        }
+        let reason = format!(
+            "only administrators give weights above {most}; in gangd.toml it is weight in [limits]"
+        );
+        Err(Error::not_permitted(format!("{what} of weight {weight}"), reason))
     }
 
     /// A step was undone, or could not be.

@@ -6,7 +6,7 @@ use gang_conductor::{Eligibility, Home, Job, Now, ShortLivedGang, admission::Sup
 use gang_engine::timing;
 use gang_linux::Roots;
 use gang_protocol::v1;
-use gang_schedule::{Class, Config, Gap, JobId, Plan, clock as slices};
+use gang_schedule::{Class, Config, Gap, JobId, Plan, Sharing, clock as slices};
 use gang_timetable::{
     Backend, InSlot,
     record::{Placement, Single},
@@ -188,6 +188,10 @@ pub fn status(daemon: &Daemon) -> Result<v1::Status, Error> {
         gap_ns: config.gap.length_ns as i64,
         gap_period_ns: config.gap.period_ns as i64,
         fill: config.fill && daemon.backend.can_fill(),
+        shares: match config.sharing {
+            Sharing::ByUser(_) => v1::Shares::equal,
+            Sharing::ByProgram => v1::Shares::by_program,
+        },
         gang_share_max: f64::from(config.cap_permille) / 1000.0,
         cpus: cpus as i64,
         jobs: jobs as i64,

@@ -9,7 +9,7 @@ use std::{
 use gang_conductor::{Candidate, Progress, admission::Resources};
 use gang_linux::{clock, error::unless_gone, process};
 use gang_protocol::{limits, name::check_name, progress, v1};
-use gang_schedule::{Allowed, Class, JobId, Spec};
+use gang_schedule::{Allowed, Class, JobId, Spec, UserId};
 use rustix::process::Signal;
 
 use crate::{
@@ -102,10 +102,14 @@ impl Session {
             let reason = "only administrators put a job into express; interactive, batch and standby are open";
             return Err(Error::not_permitted("register a job of class express", reason));
         }
+        let weight = number("weight", wanted.weight, limits::WEIGHT_MAX)?;
+        self.daemon.permit_weight(self.peer, weight, "register a job")?;
         Ok(Spec {
+            // Its owner's, as it registers.
+            user: UserId::default(),
             class,
             policy: wanted.policy.clone().into(),
-            weight: number("weight", wanted.weight, limits::WEIGHT_MAX)?,
+            weight,
             cpus: number("cpus", wanted.cpus, limits::CPUS_MAX)?,
             min_cpus: number("min_cpus", wanted.min_cpus, limits::CPUS_MAX)?,
             allowed: Allowed::anywhere(),

@@ -2,16 +2,18 @@
 
 pub mod classes;
 pub mod hours;
+pub mod users;
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use anyhow::{Context, bail, ensure};
-use gang_conductor::Terms;
-use gang_schedule::{Config, Gap, Refusal};
+use gang_conductor::{Accounts, Terms};
+use gang_schedule::{Config, Gap, Refusal, Sharing, Spec};
 use gang_timetable::Backend;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Deserializer, de};
@@ -36,6 +38,8 @@ pub struct Limits {
     pub clients_per_user: usize,
     /// CPUs that the jobs of one user other than root ask for together, 1 to 1,000,000.
     pub cpus_per_user: usize,
+    /// The weight of a job of one who is no administrator, 1 to 10,000.
+    pub weight: u32,
     /// A message must arrive whole, and an answer be taken, within this time; 100 ms to 10 min.
     #[serde(deserialize_with = "time")]
     pub message_timeout: Duration,
@@ -49,6 +53,7 @@ impl Default for Limits {
             clients: 256,
             clients_per_user: 64,
             cpus_per_user: 1_000_000,
+            weight: Spec::DEFAULT_WEIGHT,
             message_timeout: Duration::from_secs(10),
         }
     }
@@ -89,6 +94,8 @@ pub struct File {
     working_hours: Option<Hours>,
     history: HistoryFile,
     cgroups: CgroupsFile,
+    users: users::File,
+    groups: BTreeMap<String, users::Share>,
     limits: Limits,
 }
 
@@ -150,13 +157,15 @@ pub struct Settings {
     pub retention: Retention,
     /// Whether jobs leave the groups in which they were called.
     pub leave: Leave,
+    /// Whose account users are on.
+    pub accounts: Accounts,
     pub limits: Limits,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Settings {
-            schedule: Config::default(),
+            schedule: Config { sharing: Sharing::ByUser(BTreeMap::new()), ..Config::default() },
             adapt_gaps: true,
             backend: None,
             measure: true,
@@ -173,6 +182,7 @@ impl Default for Settings {
             history: None,
             retention: Retention::default(),
             leave: Leave::default(),
+            accounts: Accounts::default(),
             limits: Limits::default(),
         }
     }
@@ -190,6 +200,8 @@ impl Settings {
                 jobs_per_user: self.limits.jobs_per_user,
                 cpus_per_user: self.limits.cpus_per_user,
             },
+            accounts: self.accounts.clone(),
+            sharing: self.schedule.sharing.clone(),
             idle_after_ns: self.idle_after.as_nanos() as u64,
             inside: inside.in_slices_of(own_ns, slice_ns),
             outside: self.working_hours.is_some().then_some(outside),
@@ -225,9 +237,10 @@ impl Settings {
     /// The settings in force once `new` was read: the rest of it takes effect only in another
     /// daemon.
     pub fn renewed(&self, new: Settings) -> Settings {
-        let Config { class_weights, class_slices, .. } = new.schedule;
+        let Config { class_weights, class_slices, ref sharing, .. } = new.schedule;
+        let sharing = sharing.clone();
         Settings {
-            schedule: Config { class_weights, class_slices, ..self.schedule.clone() },
+            schedule: Config { class_weights, class_slices, sharing, ..self.schedule.clone() },
             adapt_gaps: self.adapt_gaps,
             backend: self.backend,
             measure: self.measure,
@@ -291,11 +304,13 @@ impl Settings {
                 None => error,
             })
             .with_context(of_file)?;
-        Settings::new(&file, overrides)
+        let settings = Settings::new(&file, overrides)?;
+        Ok(Settings { accounts: users::accounts(), ..settings })
     }
 
     fn new(file: &File, overrides: &Overrides) -> anyhow::Result<Settings> {
-        let mut settings = Settings { limits: file.limits.clone(), ..Settings::default() };
+        let limits = file.limits.clone();
+        let mut settings = Settings { limits, ..Settings::default() };
         if let Some(dir) = &file.scratch_dir {
             ensure!(dir.is_dir(), "scratch_dir: {} is not a directory", dir.display());
             settings.scratch_dir.clone_from(dir);
@@ -377,6 +392,7 @@ impl Settings {
             ensure!((0.001..=0.5).contains(&cost), "proof_cost: {cost} is not 0.001 to 0.5");
             settings.proof_cost = cost;
         }
+        config.sharing = file.users.read(&file.groups)?;
         config.validate()?;
         let has_hours = settings.working_hours.is_some();
         let (inside, outside) = file.classes.read(config.slice_ns, has_hours)?;
@@ -392,6 +408,7 @@ impl Settings {
             clients,
             clients_per_user,
             cpus_per_user,
+            weight,
             message_timeout,
         } = settings.limits;
         for (key, value, most) in [
@@ -400,6 +417,7 @@ impl Settings {
             ("clients", clients, 1_000),
             ("clients_per_user", clients_per_user, 1_000),
             ("cpus_per_user", cpus_per_user, 1_000_000),
+            ("weight", weight as usize, Spec::MAX_WEIGHT as usize),
         ] {
             if !(1..=most).contains(&value) {
                 bail!("limits.{key}: {value} is not 1 to {most}");

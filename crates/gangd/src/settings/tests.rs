@@ -1,3 +1,5 @@
+use gang_schedule::UserId;
+
 use super::*;
 use crate::manual;
 
@@ -30,8 +32,10 @@ fn example_equals_the_defaults() {
     let keys = example
         .lines()
         .filter_map(|line| manual::setting(line.strip_prefix("# ")?).map(|(setting, _)| setting));
-    // Nobody has this group.
-    let text = keys.filter(|line| !line.starts_with("admin_group")).collect::<Vec<_>>();
+    // Nobody has these names.
+    let names = ["admin_group", "[users.", "[groups.", "share ="];
+    let is_name = |line: &str| names.iter().any(|name| line.starts_with(name));
+    let text = keys.filter(|line| !is_name(line)).collect::<Vec<_>>();
     let read = settings(&text.join("\n")).unwrap();
     assert!(read.working_hours.is_some() && read.history.is_some());
     let usual =
@@ -71,6 +75,28 @@ fn weights_differ_outside_working_hours() {
     assert_eq!(read.idle_after, Duration::from_secs(3));
     assert_eq!(read.forget_after, Duration::from_secs(3600));
     assert!(read.working_hours.is_some());
+}
+
+#[test]
+fn users_have_shares_of_their_own_or_of_a_group() {
+    let sharing = |text: &str| settings(text).map(|read| read.schedule.sharing);
+    let by_user = |shares: &[(u32, u32)]| {
+        Sharing::ByUser(shares.iter().map(|&(uid, share)| (UserId(uid), share)).collect())
+    };
+    assert_eq!(sharing("").unwrap(), by_user(&[]));
+    assert_eq!(sharing("[users]\nshares = 'by-program'").unwrap(), Sharing::ByProgram);
+    assert_eq!(sharing("[users.root]\nshare = 300").unwrap(), by_user(&[(0, 300)]));
+    let refused = |text: &str, why: &str| {
+        let error = format!("{:#}", sharing(text).unwrap_err());
+        assert!(error.contains(why), "{error}");
+    };
+    refused("[users]\nshares = 'some'", "users.shares: \"some\" is none of equal, by-program");
+    refused("[users.root]\nshare = 0", "users.root.share: 0 is not 1 to 10000");
+    refused("[users.root]\nsharp = 1", "unknown field `sharp`");
+    refused("[users.nobodyhere]\nshare = 1", "users.nobodyhere: there is no such user");
+    refused("[groups.nosuchgroup]\nshare = 1", "groups.nosuchgroup: there is no such group");
+    refused("[users]\nshares = 'by-program'\n[users.root]\nshare = 1", "have no shares");
+    refused("[limits]\nweight = 0", "limits.weight: 0 is not 1 to 10000");
 }
 
 #[test]

@@ -15,6 +15,8 @@ struct Job {
     spec: Spec,
     asleep: bool,
     suspended: bool,
+    tier: usize,
+    weight: u128,
     vtime: u128,
     /// The request: virtual time used of it, and slices left.
     used: u128,
@@ -23,12 +25,17 @@ struct Job {
     charged: Option<u64>,
 }
 
+#[derive(Clone)]
 struct Naive {
     config: Config,
     cpus: Vec<Cpu>,
     jobs: Vec<Job>,
     threads: u32,
+    of_users: Vec<(UserId, u32)>,
+    rest_weight: u128,
     rest_vtime: u128,
+    /// Who left ahead of the floor: user and tier, and up to which virtual time.
+    debts: Vec<(UserId, usize, u128)>,
     floors: [u128; 3],
     allowance: i64,
     /// Whether a gang had a slot in the slice under way at any time.
@@ -61,7 +68,10 @@ impl Naive {
             cpus: topology.cpus().to_vec(),
             jobs: vec![],
             threads: 0,
+            of_users: vec![],
+            rest_weight: 0,
             rest_vtime: START,
+            debts: vec![],
             floors: [START; 3],
             allowance: 1000 - i64::from(config.cap_permille),
             with_gangs: false,
@@ -84,14 +94,73 @@ impl Naive {
         }
     }
 
-    fn weight(&self, spec: &Spec) -> u128 {
+    /// What a job asks for, in hundredths.
+    fn asked(&self, spec: &Spec) -> u128 {
         let percent = match spec.class {
             Class::Interactive => self.config.class_weights.interactive,
             Class::Batch => self.config.class_weights.batch,
             Class::Express => self.config.class_weights.express.unwrap_or(100),
             Class::Standby => 100,
         };
-        u128::from(spec.weight) * u128::from(percent)
+        u128::from(spec.weight) * u128::from(percent) * 100
+    }
+
+    fn width(&self, spec: &Spec) -> usize {
+        self.demand(spec).unwrap().iter().map(|(_, count)| count).sum()
+    }
+
+    /// What all of a user have asked for in a tier, each with its width: jobs that can run, and
+    /// threads outside of all jobs.
+    fn of_user(&self, user: UserId, tier: usize) -> Vec<(u128, u128)> {
+        let jobs = self.jobs.iter().filter(|job| {
+            job.spec.user == user && self.tier(&job.spec) == tier && self.runnable(job)
+        });
+        let mut all: Vec<(u128, u128)> =
+            jobs.map(|job| (self.asked(&job.spec), self.width(&job.spec) as u128)).collect();
+        for &(other, threads) in &self.of_users {
+            if other == user && tier == 1 {
+                all.extend(std::iter::repeat_n((1_000_000, 1), threads as usize));
+            }
+        }
+        all
+    }
+
+    /// What a program of a user weighs that asks for so much.
+    fn part(&self, user: UserId, tier: usize, asked: u128) -> u128 {
+        let Sharing::ByUser(shares) = &self.config.sharing else { return asked };
+        let share = u128::from(shares.get(&user).copied().unwrap_or(100)) * 10_000;
+        let all = self.of_user(user, tier);
+        let cpus = self.machine() as u128;
+        let greatest = all.iter().map(|(asked, _)| *asked).max().unwrap().max(1_000_000) * cpus;
+        let side_by_side = all.iter().map(|(asked, width)| asked * width).sum();
+        (share * asked * cpus / greatest.max(side_by_side)).max(100)
+    }
+
+    fn weigh_the_rest(&self) -> u128 {
+        if self.config.sharing == Sharing::ByProgram {
+            return u128::from(self.threads) * 1_000_000;
+        }
+        let known: u32 = self.of_users.iter().map(|(_, threads)| threads).sum();
+        let (mut of_known, mut given, mut asked) = (0, 0, 0);
+        for &(user, threads) in &self.of_users {
+            for _ in 0..threads {
+                of_known += self.part(user, 1, 1_000_000);
+                asked += 1_000_000;
+            }
+        }
+        given += of_known;
+        for job in self.jobs.iter().filter(|job| self.runnable(job)) {
+            if self.tier(&job.spec) == 1 {
+                given += self.part(job.spec.user, 1, self.asked(&job.spec));
+                asked += self.asked(&job.spec);
+            }
+        }
+        let unknown = u128::from(self.threads - known);
+        of_known
+            + match asked {
+                0 => unknown * 1_000_000,
+                asked => (unknown * 1_000_000 * given / asked).max(unknown * 100),
+            }
     }
 
     fn slices(&self, class: Class) -> u32 {
@@ -106,8 +175,9 @@ impl Naive {
     /// A slot of a job.
     fn charge(&mut self, id: u64, slice: u64) {
         let spec = self.job(JobId(id)).unwrap().spec.clone();
-        let (stride, slices) = (SLICE / self.weight(&spec), self.slices(spec.class));
+        let slices = self.slices(spec.class);
         let job = self.job(JobId(id)).unwrap();
+        let stride = SLICE * 100 / job.weight;
         job.charged = Some(slice);
         job.vtime += stride;
         (job.used, job.left) = (job.used + stride, job.left - 1);
@@ -122,13 +192,15 @@ impl Naive {
             self.line(tier).iter().map(|one| (one.weight, one.vtime)).collect();
         if tier == 1 && self.threads > 0 {
             let led = (self.threads as usize).min(self.machine()) as u128;
-            all.push((10_000 * u128::from(self.threads) / led, self.rest_vtime));
+            all.push((self.rest_weight / led, self.rest_vtime));
         }
         let weights: u128 = all.iter().map(|(weight, _)| weight).sum();
         if weights == 0 {
             return self.floors[tier];
         }
-        all.iter().map(|(weight, vtime)| weight * vtime).sum::<u128>() / weights
+        let least = all.iter().map(|(_, vtime)| *vtime).min().unwrap();
+        let moment: u128 = all.iter().map(|(weight, vtime)| weight * (vtime - least)).sum();
+        least + moment / weights
     }
 
     /// Another weight: ahead of the mean or behind it by as many slices, but not
@@ -137,7 +209,7 @@ impl Naive {
         if vtime > mean {
             mean + (vtime - mean) * old / new
         } else {
-            mean - ((mean - vtime) * old / new).min(SLICE / new * u128::from(slices))
+            mean - ((mean - vtime) * old / new).min(SLICE * 100 / new * u128::from(slices))
         }
     }
 
@@ -165,55 +237,115 @@ impl Naive {
 
     /// Whether the event was accepted.
     fn apply(&mut self, event: &Event) -> bool {
+        let means = [self.mean(0), self.mean(1), self.mean(2)];
+        let before = self.clone();
+        let Some((anew, without_credit)) = self.happen(event) else {
+            *self = before;
+            return false;
+        };
+        for at in 0..self.jobs.len() {
+            let Job { id, spec, tier, weight, vtime, .. } = self.jobs[at].clone();
+            let by_program = self.config.sharing == Sharing::ByProgram;
+            let new = if by_program || self.runnable(&self.jobs[at]) {
+                self.part(spec.user, self.tier(&spec), self.asked(&spec))
+            } else if weight == 0 {
+                self.asked(&spec)
+            } else {
+                weight
+            };
+            let slices = self.slices(spec.class);
+            let floors = self.floors;
+            let job = &mut self.jobs[at];
+            if weight == 0 {
+                // It has just come.
+                let debt = before.debts.iter().find(|it| (it.0, it.1) == (spec.user, tier));
+                let ahead = debt.map_or(0, |it| it.2.saturating_sub(floors[tier]));
+                job.vtime += ahead * 1_000_000 / new;
+                self.debts.retain(|it| (it.0, it.1) != (spec.user, tier));
+            } else if anew.contains(&id) || new != weight {
+                job.used = job.used * weight / new;
+                job.vtime = Naive::rescaled(vtime, means[tier], weight, new, slices);
+            }
+            job.weight = new;
+            if anew.contains(&id) {
+                (job.used, job.left) = (0, slices);
+                let now = self.tier(&spec);
+                self.jobs[at].vtime = Naive::moved(self.jobs[at].vtime, tier, now, floors);
+                self.jobs[at].tier = now;
+            }
+        }
+        self.rest_weight = self.weigh_the_rest();
+        without_credit.into_iter().for_each(|id| self.raise_to_floor(id));
+        true
+    }
+
+    /// The jobs that ask for something else now, and those that have no credit for the time before.
+    /// Absent where the event is refused.
+    fn happen(&mut self, event: &Event) -> Option<(Vec<u64>, Vec<u64>)> {
         let floors = self.floors;
+        let nobody = Some((vec![], vec![]));
         match event {
             Event::Arrived { job, spec } => {
                 if self.job(*job).is_some() || !self.acceptable(spec) {
-                    return false;
+                    return None;
                 }
-                let left = self.slices(spec.class);
+                let (left, tier) = (self.slices(spec.class), self.tier(spec));
                 self.jobs.push(Job {
                     id: job.0,
                     spec: spec.clone(),
                     asleep: false,
                     suspended: false,
-                    vtime: floors[self.tier(spec)],
+                    tier,
+                    weight: 0,
+                    vtime: floors[tier],
                     used: 0,
                     left,
                     last_cpus: vec![],
                     charged: None,
                 });
                 self.jobs.sort_by_key(|job| job.id);
-                return true;
+                nobody
+            }
+            Event::Departed { job } => {
+                let Job { spec, tier, weight, vtime, .. } = self.job(*job)?.clone();
+                self.jobs.retain(|other| other.id != job.0);
+                let ahead = vtime.saturating_sub(floors[tier]) * weight / 1_000_000;
+                let is_his = |it: &&mut (UserId, usize, u128)| (it.0, it.1) == (spec.user, tier);
+                self.debts.retain(|it| it.2 > floors[it.1]);
+                match self.debts.iter_mut().find(is_his) {
+                    Some(debt) if vtime > floors[tier] => debt.2 += ahead,
+                    None if vtime > floors[tier] => {
+                        self.debts.push((spec.user, tier, floors[tier] + ahead));
+                    }
+                    _ => {}
+                }
+                nobody
             }
             Event::Confined { job: id, to } => {
-                let Some(at) = self.jobs.iter().position(|job| job.id == id.0) else {
-                    return false;
-                };
-                let waited = self.demand(&self.jobs[at].spec).is_none();
-                let is_other = self.jobs[at].spec.allowed != *to;
-                self.jobs[at].spec.allowed = to.clone();
-                if waited && is_other {
-                    self.raise_to_floor(id.0);
-                }
-                return true;
+                let spec = self.job(*id)?.spec.clone();
+                let waited = self.demand(&spec).is_none() && spec.allowed != *to;
+                self.job(*id)?.spec.allowed = to.clone();
+                Some((vec![], if waited { vec![id.0] } else { vec![] }))
             }
-            Event::Load { threads } => {
-                if self.threads == 0 {
+            Event::Load { threads, of_users } => {
+                if of_users.values().map(|&of| u64::from(of)).sum::<u64>() > u64::from(*threads) {
+                    return None;
+                }
+                if self.threads == 0 && *threads > 0 {
                     self.rest_vtime = self.rest_vtime.max(floors[1]);
                 }
                 self.threads = *threads;
-                return true;
+                self.of_users = of_users.iter().map(|(&user, &of)| (user, of)).collect();
+                nobody
             }
             Event::Topology(topology) => {
-                for job in self.jobs.clone() {
+                let waits = |job: &&Job| {
                     let ready = !job.asleep && !job.suspended && job.spec.policy == Policy::Gang;
-                    if ready && self.demand(&job.spec).is_none() {
-                        self.raise_to_floor(job.id);
-                    }
-                }
+                    ready && self.demand(&job.spec).is_none()
+                };
+                let waiting = self.jobs.iter().filter(waits).map(|job| job.id).collect();
                 self.cpus = topology.cpus().to_vec();
-                return true;
+                Some((vec![], waiting))
             }
             Event::Classes { weights, slices } => {
                 let known = (1..=10_000).contains(&weights.express.unwrap_or(1))
@@ -222,71 +354,42 @@ impl Naive {
                     && [slices.express, slices.interactive, slices.batch, slices.standby]
                         .iter()
                         .all(|slices| (1..=1000).contains(slices));
-                if known {
-                    let means = [self.mean(0), self.mean(1), self.mean(2)];
-                    let of_job = |job: &Job| (self.weight(&job.spec), self.tier(&job.spec));
-                    let old: Vec<(u128, usize)> = self.jobs.iter().map(of_job).collect();
-                    self.config.class_weights = *weights;
-                    self.config.class_slices = *slices;
-                    for (at, (before, tier)) in old.into_iter().enumerate() {
-                        let left = self.slices(self.jobs[at].spec.class);
-                        let (vtime, new) = (self.jobs[at].vtime, self.weight(&self.jobs[at].spec));
-                        let vtime = Naive::rescaled(vtime, means[tier], before, new, left);
-                        let now = self.tier(&self.jobs[at].spec);
-                        self.jobs[at].vtime = Naive::moved(vtime, tier, now, floors);
-                        (self.jobs[at].used, self.jobs[at].left) = (0, left);
-                    }
+                self.config.class_weights = *weights;
+                self.config.class_slices = *slices;
+                known.then(|| (self.jobs.iter().map(|job| job.id).collect(), vec![]))
+            }
+            Event::Sharing(sharing) => {
+                self.config.sharing = sharing.clone();
+                let is_known = match sharing {
+                    Sharing::ByProgram => true,
+                    Sharing::ByUser(of) => of.values().all(|it| (1..=10_000).contains(it)),
+                };
+                if is_known { nobody } else { None }
+            }
+            Event::Changed { job, spec } => {
+                if !self.acceptable(spec) {
+                    return None;
                 }
-                return known;
+                self.job(*job)?.spec = spec.clone();
+                Some((vec![job.0], vec![job.0]))
             }
-            Event::Departed { job } => {
-                let before = self.jobs.len();
-                self.jobs.retain(|other| other.id != job.0);
-                return self.jobs.len() < before;
+            Event::Woke { job } => {
+                self.job(*job)?.asleep = false;
+                Some((vec![], vec![job.0]))
             }
-            _ => {}
-        }
-        if let Event::Changed { spec, .. } = event {
-            if !self.acceptable(spec) {
-                return false;
+            Event::Resumed { job } => {
+                self.job(*job)?.suspended = false;
+                Some((vec![], vec![job.0]))
+            }
+            Event::Slept { job } => {
+                self.job(*job)?.asleep = true;
+                nobody
+            }
+            Event::Suspended { job } => {
+                self.job(*job)?.suspended = true;
+                nobody
             }
         }
-        let (Event::Woke { job: id }
-        | Event::Slept { job: id }
-        | Event::Suspended { job: id }
-        | Event::Resumed { job: id }
-        | Event::Changed { job: id, .. }) = event
-        else {
-            unreachable!()
-        };
-        let (renewed, weight) = match event {
-            Event::Changed { spec, .. } => (self.slices(spec.class), self.weight(spec)),
-            _ => (0, 0),
-        };
-        let means = [self.mean(0), self.mean(1), self.mean(2)];
-        let Some(job) = self.job(*id).cloned() else { return false };
-        let before = self.weight(&job.spec);
-        let now = if let Event::Changed { spec, .. } = event { spec } else { &job.spec };
-        let tiers = (self.tier(&job.spec), self.tier(now));
-        let Some(job) = self.job(*id) else { return false };
-        match event {
-            Event::Woke { .. } => job.asleep = false,
-            Event::Slept { .. } => job.asleep = true,
-            Event::Suspended { .. } => job.suspended = true,
-            Event::Resumed { .. } => job.suspended = false,
-            Event::Changed { spec, .. } => {
-                let (old, new) = tiers;
-                let vtime = Naive::rescaled(job.vtime, means[old], before, weight, renewed);
-                job.vtime = Naive::moved(vtime, old, new, floors);
-                job.spec = spec.clone();
-                (job.used, job.left) = (0, renewed);
-            }
-            _ => unreachable!(),
-        }
-        if !matches!(event, Event::Slept { .. } | Event::Suspended { .. }) {
-            self.raise_to_floor(id.0);
-        }
-        true
     }
 
     fn runnable(&self, job: &Job) -> bool {
@@ -373,10 +476,8 @@ impl Naive {
         let mut line: Vec<One> = vec![];
         for job in &self.jobs {
             if self.runnable(job) && self.tier(&job.spec) == tier {
-                let weight = self.weight(&job.spec);
-                let units = self.demand(&job.spec).unwrap();
-                let width = units.iter().map(|(_, count)| count).sum();
-                let stride = SLICE / weight;
+                let (weight, width) = (job.weight, self.width(&job.spec));
+                let stride = SLICE * 100 / weight;
                 let since = job.vtime.saturating_sub(job.used);
                 let (id, slices) = (Some(job.id), self.slices(job.spec.class));
                 let (vtime, left) = (job.vtime, job.left);
@@ -388,7 +489,7 @@ impl Naive {
     }
 
     fn rest_stride(&self, served: usize) -> u128 {
-        SLICE * served as u128 / (u128::from(self.threads) * 10_000)
+        SLICE * 100 * served as u128 / self.rest_weight
     }
 
     fn plan(&mut self, slice: u64) -> Plan {
@@ -407,7 +508,7 @@ impl Naive {
             let mut line = self.line(tier);
             if tier == 1 && threads > 0 {
                 let led = threads.min(there).max(1);
-                let weight = 10_000 * threads as u128 / led as u128;
+                let weight = self.rest_weight / led as u128;
                 let stride = self.rest_stride(led);
                 let vtime = self.rest_vtime;
                 let (since, left, slices) = (vtime, 1, 1);
@@ -418,10 +519,11 @@ impl Naive {
             let contenders: Vec<One> = line.iter().copied().filter(can_lead).collect();
             let others: Vec<One> = line.iter().copied().filter(|o| !can_lead(o)).collect();
             let weights: u128 = contenders.iter().map(|o| o.weight).sum();
-            let moment: u128 = contenders.iter().map(|o| o.weight * o.vtime).sum();
+            let least = contenders.iter().map(|o| o.vtime).min().unwrap_or(0);
+            let moment: u128 = contenders.iter().map(|o| o.weight * (o.vtime - least)).sum();
             let leader = contenders
                 .iter()
-                .filter(|o| o.since * weights <= moment)
+                .filter(|o| o.since.saturating_sub(least) * weights <= moment)
                 .min_by_key(|o| o.rank())
                 .map(|o| o.id);
             let mut ordered: Vec<One> =

@@ -27,15 +27,43 @@ pub fn config() -> impl Strategy<Value = Config> {
     let express = proptest::option::of(percent());
     let weights = (express, percent(), percent())
         .prop_map(|(express, interactive, batch)| ClassWeights { express, interactive, batch });
-    (cap_permille, any::<bool>(), weights, class_slices()).prop_map(
-        |(cap_permille, fill, class_weights, class_slices)| Config {
+    (cap_permille, any::<bool>(), weights, class_slices(), sharing()).prop_map(
+        |(cap_permille, fill, class_weights, class_slices, sharing)| Config {
             cap_permille,
             fill,
             class_weights,
             class_slices,
+            sharing,
             ..Config::default()
         },
     )
+}
+
+fn user() -> impl Strategy<Value = UserId> {
+    (0u32..4).prop_map(UserId)
+}
+
+pub fn sharing() -> impl Strategy<Value = Sharing> {
+    let share = prop_oneof![3 => (1u32..=8).prop_map(|k| k * 50), 1 => 1u32..=10_000];
+    prop_oneof![
+        Just(Sharing::ByProgram),
+        Just(Sharing::ByUser(Default::default())),
+        proptest::collection::btree_map(user(), share, 0..3).prop_map(Sharing::ByUser),
+    ]
+}
+
+/// Runnable threads outside all jobs, some of them of known users; now and then of more than there
+/// are.
+fn load() -> impl Strategy<Value = Event> {
+    let of_users = proptest::collection::btree_map(user(), 0u32..6, 0..4);
+    prop_oneof![
+        3 => prop_oneof![9 => 0u32..20, 1 => Just(u32::MAX)].prop_map(Event::load),
+        2 => (of_users, 0u32..10, 0u32..20).prop_map(|(of_users, more, less)| {
+            let known: u32 = of_users.values().sum();
+            let threads = if less == 0 { known / 2 } else { known + more };
+            Event::Load { threads, of_users }
+        }),
+    ]
 }
 
 /// Now and then some that are refused.
@@ -94,10 +122,10 @@ pub fn spec() -> impl Strategy<Value = Spec> {
     let policy = prop_oneof![9 => Just(Policy::Gang), 1 => Just(Policy::None)];
     let weight = prop_oneof![20 => weight(), 1 => Just(0u32), 1 => Just(10_001u32)];
     let cpus = prop_oneof![10 => 1u32..=8, 2 => 0u32..=20];
-    (class(), policy, weight, cpus, 0u32..=3, allowed()).prop_map(
-        |(class, policy, weight, cpus, least, allowed)| {
+    (user(), class(), policy, weight, cpus, 0u32..=3, allowed()).prop_map(
+        |(user, class, policy, weight, cpus, least, allowed)| {
             let min_cpus = if least == 0 { cpus } else { least };
-            Spec { class, policy, weight, cpus, min_cpus, allowed }
+            Spec { user, class, policy, weight, cpus, min_cpus, allowed }
         },
     )
 }
@@ -113,8 +141,11 @@ fn event() -> impl Strategy<Value = Event> {
         2 => job().prop_map(|job| Event::Slept { job }),
         1 => job().prop_map(|job| Event::Suspended { job }),
         1 => job().prop_map(|job| Event::Resumed { job }),
-        3 => prop_oneof![9 => 0u32..20, 1 => Just(u32::MAX)]
-            .prop_map(|threads| Event::Load { threads }),
+        3 => load(),
+        1 => (sharing(), 0u32..8).prop_map(|(sharing, share)| Event::Sharing(match share {
+            0 => Sharing::ByUser([(UserId(1), 0)].into()),
+            _ => sharing,
+        })),
         1 => topology().prop_map(Event::Topology),
         1 => (class_weights(), class_slices(), 0u32..=20).prop_map(
             |(weights, slices, standby)| Event::Classes {
@@ -136,19 +167,21 @@ pub fn history() -> impl Strategy<Value = Vec<Step>> {
 
 /// A schedule in which some jobs run for good: no refusals, nobody asleep.
 pub fn steady() -> impl Strategy<Value = Schedule> {
-    let spec =
-        (class(), weight(), 1u32..=8, allowed()).prop_map(|(class, weight, cpus, allowed)| Spec {
+    let spec = (user(), class(), weight(), 1u32..=8, allowed()).prop_map(
+        |(user, class, weight, cpus, allowed)| Spec {
+            user,
             class,
             weight,
             min_cpus: 1,
             allowed,
             ..Spec::new(cpus)
-        });
-    let load = prop_oneof![Just(0u32), 0u32..20];
+        },
+    );
+    let load = prop_oneof![1 => Just(Event::load(0)), 2 => load()];
     (config(), topology(), proptest::collection::vec(spec, 0..8), load).prop_map(
-        |(config, topology, specs, threads)| {
+        |(config, topology, specs, load)| {
             let mut schedule = Schedule::new(config, topology).unwrap();
-            schedule.apply(Event::Load { threads }).unwrap();
+            let _ = schedule.apply(load);
             for (id, spec) in specs.into_iter().enumerate() {
                 schedule.apply(Event::Arrived { job: JobId(id as u64), spec }).unwrap();
             }

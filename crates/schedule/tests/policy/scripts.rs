@@ -8,16 +8,20 @@
 //! ```text
 //! machine 16 cores=8 caches=4 nodes=2     a new machine; siblings are numbered as on Linux
 //! machine 2 cap=900 fill=no slice_ms=50   with settings
-//! arrive a cpus=4 min=2 weight=200 class=interactive policy=none
+//! arrive a cpus=4 min=2 weight=200 class=interactive policy=none user=3
+//! arrive x cpus=4 times=100               a hundred such jobs, x1 to x100
 //! change a cpus=2                         what is not named stays
 //! confine a within=0-3 bound=0:1;2-3:2    what its threads may use; sets of fewer with their threads
 //! depart a | sleep a | wake a | suspend a | resume a
 //! classes interactive=200 batch=100       what the classes weigh from now on, in percent
 //! slices interactive=1 batch=10           for how many slices they ask at a time
-//! load 12                                 runnable threads outside all jobs
+//! load 12 1=4 2=8                         runnable threads outside all jobs, and of which users
+//! users 1=200 2=100                       users share the machine, with these shares
+//! users no                                programs do
 //! online 0-3,8                            the CPUs of the machine that are online
 //! plan 6                                  the next six slices
 //! count 300                               the same, but says only how often
+//! count users 300                         of users, whose slots are added up by their CPUs
 //! skip 10                                 leaves slices out
 //! amend                                   the slice under way, after events
 //! share a                                 the share that a's weight gives it
@@ -54,6 +58,15 @@ impl<'a> Words<'a> {
             }
         }
         this
+    }
+
+    /// Numbers by users.
+    fn of_users(&mut self) -> BTreeMap<UserId, u32> {
+        let parse = |word: &str| word.parse().expect("a number");
+        std::mem::take(&mut self.keys)
+            .into_iter()
+            .map(|(user, number)| (UserId(parse(user)), parse(number)))
+            .collect()
     }
 
     fn number(&self) -> u32 {
@@ -104,16 +117,22 @@ impl Session {
                 if let Some(cpus) = words.get("cpus") {
                     (spec.cpus, spec.min_cpus) = (cpus, cpus);
                 }
+                spec.user = words.get("user").map_or(spec.user, UserId);
                 spec.min_cpus = words.get("min").unwrap_or(spec.min_cpus);
                 spec.weight = words.get("weight").unwrap_or(spec.weight);
                 spec.class = words.keys.remove("class").map_or(spec.class, |c| c.parse().unwrap());
                 spec.policy =
                     words.keys.remove("policy").map_or(spec.policy, |p| p.parse().unwrap());
                 if command == "arrive" {
-                    let name = words.first.to_owned();
-                    said = self.event(Event::Arrived { job, spec });
-                    if said.is_empty() {
-                        self.names.push(name);
+                    let times = words.get("times");
+                    for number in 1..=times.unwrap_or(1) {
+                        let number = times.map_or(String::new(), |_| number.to_string());
+                        let name = format!("{}{number}", words.first);
+                        let (job, spec) = (self.job(&name), spec.clone());
+                        said = self.event(Event::Arrived { job, spec });
+                        if said.is_empty() {
+                            self.names.push(name);
+                        }
                     }
                 } else {
                     said = self.event(Event::Changed { job, spec });
@@ -166,7 +185,17 @@ impl Session {
                 said = self.event(Event::Classes { weights, slices });
                 words.done();
             }
-            "load" => said = self.event(Event::Load { threads: words.number() }),
+            "load" => {
+                let (threads, of_users) = (words.number(), words.of_users());
+                said = self.event(Event::Load { threads, of_users });
+            }
+            "users" => {
+                let sharing = match words.first {
+                    "no" => Sharing::ByProgram,
+                    _ => Sharing::ByUser(words.of_users()),
+                };
+                said = self.event(Event::Sharing(sharing));
+            }
             "online" => {
                 let online: CpuSet = words.first.parse().unwrap();
                 let cpus = self.all.iter().copied().filter(|cpu| online.contains(cpu.id)).collect();
@@ -177,6 +206,23 @@ impl Session {
                     let plan = self.plan();
                     self.describe(&plan, &mut said);
                 }
+            }
+            "count" if line.contains("users") => {
+                let slices: u32 = line.rsplit(' ').next().unwrap().parse().unwrap();
+                let mut cpus: BTreeMap<UserId, usize> = BTreeMap::new();
+                let mut rest = 0;
+                for _ in 0..slices {
+                    let plan = self.plan();
+                    for slot in &plan.row {
+                        let user = self.schedule.spec(slot.job).unwrap().user;
+                        *cpus.entry(user).or_default() += slot.cpus.len();
+                    }
+                    rest += plan.rest.len();
+                }
+                for (user, cpus) in cpus {
+                    write!(said, "user {user} {cpus}, ").unwrap();
+                }
+                writeln!(said, "rest {rest}").unwrap();
             }
             "count" => {
                 let mut slots: BTreeMap<JobId, u32> = BTreeMap::new();

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 fn machine(cpus: u32, threads: u32, specs: &[Spec]) -> Schedule {
     let mut schedule = Schedule::new(Config::default(), Topology::flat(cpus)).unwrap();
-    schedule.apply(Event::Load { threads }).unwrap();
+    schedule.apply(Event::load(threads)).unwrap();
     for (id, spec) in specs.iter().enumerate() {
         schedule.apply(Event::Arrived { job: JobId(id as u64), spec: spec.clone() }).unwrap();
     }
@@ -86,9 +86,9 @@ fn express_without_weight_comes_first() {
     express(&mut schedule, Some(700));
     shares_are(schedule.clone(), 100, &[70, 20, 10]);
     // Beside as many other threads, each of which counts like a batch gang.
-    schedule.apply(Event::Load { threads: 2 }).unwrap();
+    schedule.apply(Event::load(2)).unwrap();
     shares_are(schedule.clone(), 110, &[70, 20, 10]);
-    schedule.apply(Event::Load { threads: 0 }).unwrap();
+    schedule.apply(Event::load(0)).unwrap();
     express(&mut schedule, None);
     shares_are(schedule, 100, &[100, 0, 0]);
 }
@@ -178,13 +178,86 @@ proptest! {
         for (before, stays) in arrivals {
             (0..before).for_each(|_| { slice += 1; schedule.plan(slice); });
             let job = JobId(id);
-            let spec = Spec { class: Class::Interactive, ..Spec::new(4) };
+            // A user who left ahead would begin so.
+            let user = UserId(id as u32);
+            let spec = Spec { user, class: Class::Interactive, ..Spec::new(4) };
             schedule.apply(Event::Arrived { job, spec }).unwrap();
             slice += 1;
             prop_assert!(schedule.plan(slice).slot(job).is_some(), "slice {}", slice);
             (0..stays).for_each(|_| { slice += 1; schedule.plan(slice); });
             schedule.apply(Event::Departed { job }).unwrap();
             id += 1;
+        }
+    }
+
+    /// Nor is leaving: who leaves whenever he likes, and comes back with any weight, has no more
+    /// than one who stays.
+    #[test]
+    fn leaving_and_coming_back_gains_nothing(
+        others in 1usize..5,
+        stays in proptest::collection::vec((1u64..10, 0u64..6, random::weight()), 1..40),
+        sharing in prop_oneof![Just(Sharing::ByUser(Default::default())), Just(Sharing::ByProgram)],
+        batch in prop_oneof![Just(1u32), 1u32..=20],
+    ) {
+        let by_program = sharing == Sharing::ByProgram;
+        let mut schedule = machine(2, 0, &[]);
+        schedule.apply(Event::Sharing(sharing)).unwrap();
+        let weights = ClassWeights { interactive: 100, ..ClassWeights::default() };
+        let slices = ClassSlices { batch, ..ClassSlices::default() };
+        schedule.apply(Event::Classes { weights, slices }).unwrap();
+        for id in 0..others {
+            let spec = Spec { user: UserId(id as u32), ..Spec::new(2) };
+            schedule.apply(Event::Arrived { job: JobId(id as u64), spec }).unwrap();
+        }
+        let (mut slice, mut had, mut id) = (0, 0.0, others as u64);
+        for (there, away, weight) in stays {
+            let weight = if by_program { 100 } else { weight };
+            id += 1;
+            // It asks for little at a time, and so is served soon.
+            let (user, class) = (UserId(99), Class::Interactive);
+            let spec = Spec { user, class, weight, ..Spec::new(2) };
+            schedule.apply(Event::Arrived { job: JobId(id), spec }).unwrap();
+            for moment in 0..there + away {
+                if moment == there {
+                    schedule.apply(Event::Departed { job: JobId(id) }).unwrap();
+                }
+                slice += 1;
+                had += f64::from(u8::from(schedule.plan(slice).slot(JobId(id)).is_some()));
+            }
+            if away == 0 {
+                schedule.apply(Event::Departed { job: JobId(id) }).unwrap();
+            }
+        }
+        let share = slice as f64 / (others + 1) as f64;
+        prop_assert!(had <= share + f64::from(batch), "had {} of {} slices", had, slice);
+    }
+
+    /// However many jobs a user has, of whatever weights: another one has the same.
+    #[test]
+    fn what_a_user_has_depends_on_no_other_ones_jobs(
+        jobs in proptest::collection::vec((random::weight(), random::class()), 1..40),
+        threads in 0u32..40,
+        share in 50u32..=300,
+    ) {
+        let mut schedule = machine(4, 0, &[]);
+        schedule.apply(Event::Sharing(Sharing::ByUser([(UserId(1), share)].into()))).unwrap();
+        schedule.apply(Event::Arrived { job: JobId(0), spec: Spec { user: UserId(1), ..Spec::new(4) } })
+            .unwrap();
+        let of_users = [(UserId(2), 4 * threads)].into();
+        schedule.apply(Event::Load { threads: 4 * threads, of_users }).unwrap();
+        let asks_for_less = threads == 0 && jobs.iter().all(|(weight, _)| *weight < 100);
+        for (id, (weight, class)) in jobs.into_iter().enumerate() {
+            let class = class.min(Class::Interactive).max(Class::Batch);
+            let spec = Spec { user: UserId(2), weight, class, ..Spec::new(4) };
+            schedule.apply(Event::Arrived { job: JobId(id as u64 + 1), spec }).unwrap();
+        }
+        let (mut had, due) = (0.0, f64::from(share) / f64::from(share + 100));
+        for slice in 1..400 {
+            had += f64::from(u8::from(schedule.plan(slice).slot(JobId(0)).is_some()));
+            // More where the other one asks for less than usual.
+            let off = had - due * slice as f64;
+            prop_assert!(off >= -1.01, "off by {} after {}", off, slice);
+            prop_assert!(asks_for_less || off <= 1.01, "off by {} after {}", off, slice);
         }
     }
 

@@ -6,7 +6,7 @@ use gang_protocol::v1::{
     Class, Culprit, Decision, Guarantee, Job, JobState, Policy, ShortLived, Status,
 };
 
-use super::{Derived, Evidence, Finding, Grade, Kind};
+use super::{Derived, Evidence, Finding, Grade, Kind, competes};
 use crate::figures::COSCHEDULED_LEAST;
 use crate::values::{count, duration, gain, percent, size, word};
 
@@ -225,7 +225,10 @@ pub fn share(Evidence { job, status, jobs }: Evidence<'_>, figures: &Derived) ->
         true => String::new(),
         false => format!(" beside {}", rivals.join(" and ")),
     };
-    let heavier = jobs.iter().any(|other| other.id != job.id && other.weight > job.weight);
+    let by_user = status.shares == gang_protocol::v1::Shares::equal;
+    let shares =
+        |other: &&&Job| other.id != job.id && !(by_user && other.owner_uid != job.owner_uid);
+    let heavier = jobs.iter().filter(shares).any(|other| other.weight > job.weight);
     let weighs = if heavier { ", some of a greater weight" } else { "" };
     let text = format!(
         "Its share is {} of the time{beside}{weighs}; it was in its slot for {} of the last 10 s. So it \
@@ -234,7 +237,13 @@ pub fn share(Evidence { job, status, jobs }: Evidence<'_>, figures: &Derived) ->
         percent(figures.share_had),
         1.0 / figures.share_had.max(wanted).max(0.001)
     );
+    let is_alone = by_user && !jobs.iter().filter(shares).any(|other| competes(other));
     let advice = match (figures.competing_jobs, job.class == Class::batch) {
+        (1.., _) if is_alone => {
+            "the others are other users', who have as much; an administrator gives shares ([users] \
+             in gangd.toml)"
+                .to_owned()
+        }
         (0, _) => "to have more, make jobs of the programs outside, or end them".to_owned(),
         (_, true) => format!(
             "to have more, give it more weight (gang set {} --weight); interactive jobs weigh {} %",

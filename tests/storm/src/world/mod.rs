@@ -14,7 +14,7 @@ use gang_conductor::{
     Conductor, Now,
     life::{Leaver, Moment, State},
 };
-use gang_schedule::{Config, Gap, JobId, Policy, Topology};
+use gang_schedule::{Config, Gap, JobId, Policy, Sharing, Topology, UserId};
 use gang_timetable::{
     Action, Attributes, Backend, Timetable,
     follower::{Follower, Hands, OfThread, Switch},
@@ -227,7 +227,12 @@ impl World {
             false => Gap { period_ns: slice_ns, length_ns: 0 },
         };
         let fill = backend.can_fill() && seed % 7 != 0;
-        let config = Config { slice_ns, gap, fill, ..Config::default() };
+        // Users share, one of them with twice the share of others; or programs do.
+        let sharing = match seed % 3 {
+            1 => Sharing::ByUser([(UserId(USERS[0]), 200)].into()),
+            _ => Sharing::ByProgram,
+        };
+        let config = Config { slice_ns, gap, fill, sharing, ..Config::default() };
         let mut machine = Machine::default();
         machine.backend = Some(backend);
         machine.all = (0..cpus).collect();

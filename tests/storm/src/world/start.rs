@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, rc::Rc};
 
-use gang_conductor::{Conductor, Gaps, Home, Limits, Setup, Terms, Tunables};
+use gang_conductor::{Accounts, Conductor, Gaps, Home, Limits, Setup, Terms, Tunables};
 use gang_schedule::{JobId, Schedule, Topology};
 use gang_timetable::{
     Action, Attributes, Backend, Controls, Members, Switchers, Timetable, follower::Follower,
@@ -28,8 +28,14 @@ impl World {
             gaps: Gaps::new(0.05, self.config.gap, self.config.gap.length_ns > 0),
         };
         let limits = Limits { jobs: 40, jobs_per_user: 12, cpus_per_user: 64 };
-        let settings =
-            Tunables { limits, idle_after_ns: 1_000 * MS, inside: Terms::default(), outside: None };
+        let settings = Tunables {
+            limits,
+            accounts: Accounts::default(),
+            sharing: self.config.sharing.clone(),
+            idle_after_ns: 1_000 * MS,
+            inside: Terms::default(),
+            outside: None,
+        };
         let first = Rc::<Timetable<Action>>::default();
         let lane = || Lane {
             line: Follower::new(first.clone()),

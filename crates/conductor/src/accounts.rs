@@ -1,0 +1,71 @@
+//! On whose account the time of a job is.
+//!
+//! Every person has an account. The users of services are not persons: all of them have one account
+//! together, so that a machine with many services owes them no more than a machine with one. Users
+//! of user namespaces have numbers that belong to a person (subuid(5)), and are on his account.
+
+use std::{collections::BTreeMap, ops::RangeInclusive};
+
+use gang_schedule::UserId;
+
+/// The account of all services.
+pub const SERVICES: UserId = UserId(u32::MAX);
+
+/// Which users are on whose account.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Accounts {
+    services: Vec<RangeInclusive<u32>>,
+    /// By the first number: the last one, and whose they are.
+    subordinate: BTreeMap<u32, (u32, u32)>,
+}
+
+impl Accounts {
+    /// `services` are the numbers of users of services; `subordinate` are numbers, each with the
+    /// user to whom they belong. Of numbers that belong to several, the last one has them.
+    pub fn new(
+        services: Vec<RangeInclusive<u32>>,
+        subordinate: impl IntoIterator<Item = (RangeInclusive<u32>, u32)>,
+    ) -> Accounts {
+        let by_first = |(numbers, owner): (RangeInclusive<u32>, u32)| {
+            (*numbers.start(), (*numbers.end(), owner))
+        };
+        Accounts { services, subordinate: subordinate.into_iter().map(by_first).collect() }
+    }
+
+    /// Root's jobs are root's own.
+    pub fn of(&self, uid: u32) -> UserId {
+        let person = self.subordinate.range(..=uid).next_back();
+        match person.filter(|(_, (last, _))| uid <= *last) {
+            Some((_, (_, owner))) => UserId(*owner),
+            None if uid != 0 && self.services.iter().any(|numbers| numbers.contains(&uid)) => {
+                SERVICES
+            }
+            None => UserId(uid),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn persons_have_accounts_and_services_have_one() {
+        let accounts = Accounts::new(vec![1..=999, 61184..=65519], [(100_000..=165_535, 1000)]);
+        for (uid, account) in [
+            (0, UserId(0)),
+            (33, SERVICES),
+            (999, SERVICES),
+            (1000, UserId(1000)),
+            (61184, SERVICES),
+            (65534, UserId(65534)),
+            (99_999, UserId(99_999)),
+            (100_000, UserId(1000)),
+            (165_535, UserId(1000)),
+            (165_536, UserId(165_536)),
+        ] {
+            assert_eq!(accounts.of(uid), account, "user {uid}");
+        }
+        assert_eq!(Accounts::default().of(33), UserId(33));
+    }
+}

@@ -1,0 +1,165 @@
+//! Accounts: what a job weighs, by its user.
+//!
+//! Problem: whoever starts more jobs, or asks for greater weights, would have more of the machine.
+//! And who leaves while he is ahead and comes back would be at the floor again.
+//!
+//! Approach: shares are of two levels ([`Sharing::ByUser`]). Users share the machine; the jobs of a
+//! user share his part by their weights and classes. Ordinary threads of his outside of all jobs
+//! are among them, each like a job of default weight on one CPU (L18). A tier is shared by those
+//! who can run in it. [`Sharing::ByProgram`] has one level: each job weighs what it asks for, whoever
+//! owns it (L15).
+//!
+//! Terms:
+//! - *rows of a user*: the machine's worth of his jobs. Jobs that are as wide as the machine have a
+//!   row each; narrow ones fit side by side.
+//! - *debt*: how far jobs of a user were ahead of the floor when they left.
+//!
+//! Algorithm. Let a user have the share S, and let job i ask for the weight wᵢ and have mᵢ of m
+//! CPUs. It weighs
+//!
+//! ```text
+//! S · wᵢ / max(w, max wₖ, Σ wₖ·mₖ/m)
+//! ```
+//!
+//! where w is the usual weight. So the user is there in as many rows as one who has a single job,
+//! and in fewer where he asks for less than the usual weight: whoever is nice is so to all. Nobody knows the user of
+//! some threads outside of all jobs. They weigh against all others as they would by program.
+//!
+//! A job that leaves ahead of the floor leaves a debt. The next job of its user, in the same tier,
+//! begins ahead by as many slices. A debt that the floor has passed is forgotten.
+//!
+//! Properties: by user, the number of jobs and their weights say nothing of what others have; and
+//! neither leaving nor coming back brings a slot sooner.
+
+use std::collections::BTreeMap;
+
+use crate::schedule::{Job, Readiness, Schedule};
+use crate::turn::{REST_WEIGHT, SCALE, Tier};
+use crate::{JobId, UserId};
+
+/// Who shares with whom.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sharing {
+    /// All jobs with each other.
+    ByProgram,
+    /// Users with each other, then the jobs of each. Shares of users that are not 100, 1 to 10,000.
+    ByUser(BTreeMap<UserId, u32>),
+}
+
+impl Sharing {
+    /// The share of a user for whom nothing else is said.
+    pub const USUAL: u32 = 100;
+    /// The greatest share.
+    pub const MAX: u32 = 10_000;
+
+    /// What all of a user weighs.
+    fn of(shares: &BTreeMap<UserId, u32>, user: UserId) -> u128 {
+        let share = shares.get(&user).copied().unwrap_or(Sharing::USUAL);
+        u128::from(share) * u128::from(REST_WEIGHT * SCALE) / u128::from(Sharing::USUAL)
+    }
+}
+
+/// What everybody weighs.
+#[derive(Debug, Default)]
+pub(crate) struct Weights {
+    /// Of jobs that cannot run, some are missing: their weights stay.
+    pub gangs: BTreeMap<JobId, u64>,
+    pub rest: u128,
+}
+
+/// Those of one user who share a tier.
+#[derive(Debug, Default)]
+struct Account {
+    greatest: u128,
+    /// Weights by widths.
+    sum: u128,
+}
+
+impl Account {
+    fn add(&mut self, weight: u128, width: u128) {
+        self.greatest = self.greatest.max(weight);
+        self.sum += weight * width;
+    }
+}
+
+impl Schedule {
+    pub(crate) fn weigh(&self) -> Weights {
+        let rest_threads = u128::from(self.rest.threads);
+        let Sharing::ByUser(shares) = &self.config.sharing else {
+            let gangs = self.jobs.iter().map(|(&id, job)| (id, self.config.weight(&job.spec)));
+            return Weights {
+                gangs: gangs.collect(),
+                rest: rest_threads * u128::from(REST_WEIGHT * SCALE),
+            };
+        };
+        let machine = u128::from(self.topology.len());
+        let usual = u128::from(REST_WEIGHT * SCALE);
+        let mut weights = Weights::default();
+        for tier in Tier::ALL {
+            let in_tier = |(_, job): &(&JobId, &Job)| {
+                self.config.tier(&job.spec) == tier && job.readiness() == Readiness::Runnable
+            };
+            let gangs = || self.jobs.iter().filter(in_tier);
+            let of_users = if tier == Tier::Shared { Some(&self.rest.of_users) } else { None };
+            let threads = || of_users.into_iter().flatten().filter(|(_, count)| **count > 0);
+            let mut accounts: BTreeMap<UserId, Account> = BTreeMap::new();
+            for (_, job) in gangs() {
+                let asked = self.config.weight(&job.spec).into();
+                accounts.entry(job.spec.user).or_default().add(asked, job.width().into());
+            }
+            for (&user, &count) in threads() {
+                accounts.entry(user).or_default().add(usual, count.into());
+            }
+            let of = |user: UserId, asked: u128| {
+                let Account { greatest, sum } = &accounts[&user];
+                let rows = ((*greatest).max(usual) * machine).max(*sum);
+                (Sharing::of(shares, user) * asked * machine / rows).max(SCALE.into())
+            };
+            let (mut given, mut asked_in_all) = (0, 0);
+            for (&id, job) in gangs() {
+                let asked = self.config.weight(&job.spec).into();
+                let weight = of(job.spec.user, asked);
+                weights.gangs.insert(id, weight.try_into().unwrap_or(u64::MAX));
+                given += weight;
+                asked_in_all += asked;
+            }
+            if tier != Tier::Shared {
+                continue;
+            }
+            let mut known = 0;
+            for (&user, &count) in threads() {
+                let count = u128::from(count);
+                known += count;
+                given += count * of(user, usual);
+                asked_in_all += count * usual;
+                weights.rest += count * of(user, usual);
+            }
+            let unknown = rest_threads - known;
+            weights.rest += match asked_in_all {
+                0 => unknown * usual,
+                asked => (unknown * usual * given / asked).max(unknown * u128::from(SCALE)),
+            };
+        }
+        weights
+    }
+
+    /// A job leaves; what it is ahead of the floor is its user's debt.
+    pub(crate) fn note_debt(&mut self, job: &Job) {
+        let floors = &self.floors;
+        self.debts.retain(|&(_, tier), until| *until > floors.of(tier));
+        let floor = floors.of(job.tier);
+        let ahead = job.vtime.saturating_sub(floor);
+        if ahead > 0 {
+            let until = self.debts.entry((job.spec.user, job.tier)).or_insert(floor);
+            *until += ahead * u128::from(job.weight) / u128::from(REST_WEIGHT * SCALE);
+        }
+    }
+
+    /// How far a job of that weight begins ahead of the floor: its user's debt, which is its own
+    /// from now on.
+    pub(crate) fn take_debt(&mut self, user: UserId, tier: Tier, weight: u64) -> u128 {
+        let until = self.debts.remove(&(user, tier)).unwrap_or(0);
+        let ahead = until.saturating_sub(self.floors.of(tier));
+        ahead * u128::from(REST_WEIGHT * SCALE) / u128::from(weight)
+    }
+}

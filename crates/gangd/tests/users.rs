@@ -19,7 +19,8 @@ use gang_protocol::{
     v1,
 };
 use place::{
-    Place, Program, has_backend, job_with, patient_client, registration, wait_until, what_is_left,
+    Place, Program, has_backend, job_with, machine, patient_client, registration, wait_until,
+    what_is_left,
 };
 
 /// Known to every machine, as daemon and nobody.
@@ -278,6 +279,51 @@ fn needs_root_arguments_are_hidden_from_strangers() {
     let mut stranger = as_user(&place, OTHER, TEST, "stranger");
     stranger.env("GANG_TEST_JOB", owner.job.to_string());
     succeeds(stranger);
+}
+
+#[test]
+fn needs_root_users_share_the_machine_whatever_they_ask_for() {
+    const TEST: &str = "needs_root_users_share_the_machine_whatever_they_ask_for";
+    if plays("many") {
+        let mut client = client();
+        let heavy = Registration { weight: 101, ..registration("heavy", machine()) };
+        let error = client.register(&heavy).unwrap_err();
+        assert!(error.to_string().contains("weights above 100"), "{error}");
+        let programs = [(); 4].map(|()| Program::spinner());
+        let jobs = programs.each_ref().map(|program| {
+            let wanted = Registration {
+                class: v1::Class::interactive,
+                ..registration("one of many", machine())
+            };
+            let job = client.register(&wanted).unwrap();
+            client.add_process(job, program.pid_i64()).unwrap();
+            job
+        });
+        let change = Change { weight: Some(10_000), ..Change::default() };
+        not_permitted(client.set(jobs[0], &change));
+        println!("job: {}", jobs[0]);
+        let _ = std::io::stdin().lines().next();
+        return;
+    }
+    if !has_backend("freeze") {
+        return;
+    }
+    let place = Place::new(&["--backend", "freeze"]);
+    let program = Program::spinner();
+    let mine = job_with(&place, &program, machine());
+    let mut many = as_user(&place, OTHER, TEST, "many");
+    // They end with the one who started them.
+    many.process_group(0);
+    let many = User::start(many);
+    wait_until("four jobs of a user have as much as one of another", || {
+        let jobs = place.client().list_jobs().unwrap().jobs;
+        let share = |is_mine: bool| -> f64 {
+            let jobs = jobs.iter().filter(|job| (job.id == mine) == is_mine);
+            jobs.map(|job| job.share_wanted).sum()
+        };
+        jobs.len() == 5 && share(true) > 0.0 && (share(true) / share(false) - 1.0).abs() < 0.01
+    });
+    drop(many);
 }
 
 #[test]

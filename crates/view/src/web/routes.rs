@@ -142,18 +142,30 @@ async fn details(
     let shot = rooms.feed.now();
     let details = rooms.call(move |client| {
         let shown = client.show_job(job)?;
-        let why = shot.and_then(|shot| why(&shown.details, &shot.snapshot));
+        let seen = shot.as_deref().and_then(|shot| why_in(&shown.details, &shot.snapshot));
+        // Nothing was seen of the daemon yet, or it was late with its last answer.
+        let why = match seen {
+            Some(why) => why,
+            None => {
+                let (status, jobs) = (client.status()?.status, client.list_jobs()?.jobs);
+                why(&shown.details, &status, &jobs.iter().collect::<Vec<_>>())
+            }
+        };
         let lost_to = shown.details.measured.and_then(|measured| measured.lost_to);
         Ok(Details { why, processes: shown.processes, lost_to })
     });
     Ok(Json(details.await?))
 }
 
-/// The judgement of `gang why`.
-fn why(job: &v1::Job, snapshot: &Snapshot) -> Option<String> {
+/// The judgement of `gang why`, by the last snapshot; absent where that says nothing of the daemon.
+fn why_in(job: &v1::Job, snapshot: &Snapshot) -> Option<String> {
     let status = snapshot.status.as_deref()?;
     let jobs: Vec<&v1::Job> = snapshot.jobs.iter().map(|view| &view.job).collect();
-    Some(judge(Evidence { job, status, jobs: &jobs }).paragraph())
+    Some(why(job, status, &jobs))
+}
+
+fn why(job: &v1::Job, status: &v1::Status, jobs: &[&v1::Job]) -> String {
+    judge(Evidence { job, status, jobs }).paragraph()
 }
 
 async fn past(

@@ -121,8 +121,8 @@ impl Serialize for Job<'_> {
 /// The answer about one job.
 #[derive(Debug, Serialize)]
 pub struct Details {
-    /// Why it is as fast or as slow as it is, in plain words; absent while too little is known.
-    pub why: Option<String>,
+    /// Why it is as fast or as slow as it is, in plain words.
+    pub why: String,
     pub processes: Option<Vec<v1::Process>>,
     pub lost_to: Option<Vec<v1::Culprit>>,
 }

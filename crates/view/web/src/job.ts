@@ -140,7 +140,7 @@ export class JobPage {
   }
 
   private showDetails(found: Details, before: Past): void {
-    say(this.why, printable(found.why ?? "Not known yet."));
+    say(this.why, printable(found.why));
     if (before.at_s.length > 1) this.charts.show(before);
     fill(this.processes, (found.processes ?? []).map((p) => [String(p.pid), String(p.threads), printable(p.command)]));
     say(this.hidden, found.processes ? "" : "Only its owner and administrators see the processes.");

@@ -164,7 +164,7 @@ export interface Culprit {
 
 export interface Details {
   /** Why it is as fast or as slow as it is, in plain words. */
-  why: string | null;
+  why: string;
   processes: Process[] | null;
   lost_to: Culprit[] | null;
 }

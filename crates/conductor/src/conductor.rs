@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gang_schedule::{
     Allowed, ClassSlices, ClassWeights, Config, Event, JobId, Schedule, Sharing, Spec, Topology,
-    clock as slices,
+    UserId, clock as slices,
 };
 use gang_timetable::{Action, Backend, InSlot, Standing, Switchers};
 
@@ -243,6 +243,11 @@ impl Conductor {
         job.eligibility(self.machine())
     }
 
+    /// On whose account a user's jobs are.
+    pub fn account_of(&self, uid: u32) -> UserId {
+        self.settings.accounts.of(uid)
+    }
+
     /// A new job without processes.
     pub fn register(&mut self, now: Now, wanted: Candidate) -> Result<JobId, Refused> {
         let Candidate { name, owner_uid, spec, resources, signals, auto } = wanted;
@@ -318,7 +323,7 @@ impl Conductor {
         mut spec: Spec,
         registered_at_ns: u64,
     ) -> Result<(), Refused> {
-        spec.user = self.settings.accounts.of(owner_uid);
+        spec.user = self.account_of(owner_uid);
         self.schedule.apply(Event::Arrived { job: id, spec: spec.clone() })?;
         self.schedule.apply(Event::Slept { job: id })?;
         self.next_id = self.next_id.max(id.0 + 1);

@@ -17,6 +17,7 @@
 //! - [`load`]: how many threads outside of all gangs want to run.
 //! - [`regroup`]: which gangs move between groups of the cpu controller.
 //! - [`short_lived`]: gangs whose threads live too short to be switched one by one.
+//! - [`turns`]: whose request comes next.
 //! - [`uncontended`]: whether gangs have the machine for themselves.
 //! - [`usage`]: the time that a job had and wanted over a while.
 
@@ -38,6 +39,7 @@ mod refused;
 pub mod regroup;
 pub mod short_lived;
 mod survey;
+pub mod turns;
 pub mod uncontended;
 pub mod usage;
 

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use gang_conductor::{Due, Effects, Followed, Measured, NewThreads, Now};
+use gang_conductor::{Due, Effects, Followed, Measured, NewThreads, Now, turns::Turns};
 use gang_engine::{
     bound::{Bound, Linux},
     guardian,
@@ -39,8 +39,9 @@ use crate::{
     guardian_keeper::Pulse,
 };
 
-/// Requests that are run in a row, before the conductor looks at its clock again.
-const REQUESTS_AT_A_TIME: usize = 32;
+/// For so long requests are run in a row, and one in any case, before the conductor looks at what is
+/// due.
+const REQUESTS_NS: u64 = 200_000;
 
 /// The parts that the conductor needs besides its state.
 pub struct Setup {
@@ -81,6 +82,7 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
         client_priority: setup.client_priority,
         switchers,
         requests,
+        turns: Turns::default(),
         alarm,
         thread_starts,
         failures: 0,
@@ -120,6 +122,8 @@ struct Conductor {
     client_priority: Arc<ClientPriority>,
     switchers: Vec<Switcher>,
     requests: Receiver<Request>,
+    /// Those that have come, and wait.
+    turns: Turns<Request>,
     alarm: Arc<Alarm>,
     thread_starts: ThreadStarts,
     /// Calls of the switchers that failed, as last logged.
@@ -134,10 +138,7 @@ impl Conductor {
             let seen = self.alarm.seen();
             let now = now();
             self.state.core.begin_step(now);
-            for request in self.requests.try_iter().take(REQUESTS_AT_A_TIME) {
-                request(&mut self.state);
-                self.state.follow_orders();
-            }
+            self.run_requests();
             if self.state.stopped {
                 break;
             }
@@ -151,11 +152,28 @@ impl Conductor {
             if let Some(due_in_ns) = self.thread_starts.due_in_ns(clock::monotonic_ns()) {
                 sleep_ns = sleep_ns.min(due_in_ns);
             }
-            if sleep_ns > 0 {
+            if sleep_ns > 0 && self.turns.is_empty() {
                 self.alarm.sleep(seen, Some(Duration::from_nanos(sleep_ns)));
             }
         }
         // The switchers end now, and take every gang that is still raised out of its slot.
+    }
+
+    /// Runs requests by turns among users, for a while.
+    fn run_requests(&mut self) {
+        let until_ns = clock::monotonic_ns() + REQUESTS_NS;
+        loop {
+            for request in self.requests.try_iter() {
+                let payer = request.uid.map(|uid| self.state.core.account_of(uid));
+                self.turns.push(payer, request);
+            }
+            let Some(request) = self.turns.pop() else { return };
+            (request.run)(&mut self.state);
+            self.state.follow_orders();
+            if self.state.stopped || clock::monotonic_ns() >= until_ns {
+                return;
+            }
+        }
     }
 
     /// Looks and plans where it is time to; says how long to sleep.

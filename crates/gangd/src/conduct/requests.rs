@@ -1,8 +1,11 @@
 //! Questions and orders of clients, and their way to the thread that plans.
 
-use std::sync::{
-    Arc,
-    mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+use std::{
+    cell::Cell,
+    sync::{
+        Arc,
+        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+    },
 };
 
 use gang_engine::{
@@ -14,8 +17,21 @@ use gang_schedule::CpuSet;
 
 use crate::{conduct::state::State, error::Error};
 
-/// A question or an order of a client.
-pub type Request = Box<dyn FnOnce(&mut State) + Send>;
+/// A question or an order, of the user for whom a thread works.
+pub struct Request {
+    /// `None`: the daemon itself asks.
+    pub uid: Option<u32>,
+    pub run: Box<dyn FnOnce(&mut State) + Send>,
+}
+
+thread_local! {
+    static WORKS_FOR: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// What this thread asks from now on is a user's: the conductor serves users by turns.
+pub fn work_for(uid: u32) {
+    WORKS_FOR.set(Some(uid));
+}
 
 /// Requests that may wait at a time; a further client is asked to come again.
 const REQUESTS_MAX: usize = 1024;
@@ -61,11 +77,11 @@ impl Handle {
         question: impl FnOnce(&mut State) -> T + Send + 'static,
     ) -> Result<T, Unavailable> {
         let (reply, answer) = sync_channel(1);
-        let request = Box::new(move |state: &mut State| {
+        let run = Box::new(move |state: &mut State| {
             // The client may have gone away meanwhile.
             let _ = reply.try_send(question(state));
         });
-        match self.requests.try_send(request) {
+        match self.requests.try_send(Request { uid: WORKS_FOR.get(), run }) {
             Ok(()) => self.alarm.ring(),
             Err(TrySendError::Full(_)) => return Err(Unavailable::Busy),
             Err(TrySendError::Disconnected(_)) => return Err(Unavailable::Ended),
@@ -134,7 +150,7 @@ mod tests {
         // Nobody answers the requests.
         let (handle, requests) = open(Arc::default(), Arc::new([]), Arc::new([]));
         for _ in 0..REQUESTS_MAX {
-            handle.requests.try_send(Box::new(|_| ())).unwrap();
+            handle.requests.try_send(Request { uid: None, run: Box::new(|_| ()) }).unwrap();
         }
         let refused = handle.ask(|_| ()).unwrap_err();
         let limit = "requests that wait for the scheduler";

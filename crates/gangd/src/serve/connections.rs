@@ -25,7 +25,10 @@ use super::{
     session::{AutoSession, Session},
 };
 use crate::{
-    conduct::client_priority::ThreadPriority, daemon::Daemon, life::peer::Peer, settings::Limits,
+    conduct::{client_priority::ThreadPriority, requests},
+    daemon::Daemon,
+    life::peer::Peer,
+    settings::Limits,
 };
 
 /// A connection without a message for this long is closed.
@@ -148,6 +151,7 @@ fn serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) {
 fn try_serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) -> anyhow::Result<()> {
     // An accepted socket does not inherit this on Linux; set all the same.
     stream.set_nonblocking(false)?;
+    requests::work_for(peer.uid);
     let io_deadline = daemon.settings().limits.message_timeout;
     let client_priority = daemon.client_priority.clone();
     let auto = AutoSession { daemon: daemon.clone(), peer };

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, io, sync::Arc};
 
 use gang_conductor::{Eligibility, Home, Job, Now, ShortLivedGang, admission::Supply};
 use gang_engine::timing;
-use gang_linux::Roots;
+use gang_linux::{Roots, clock};
 use gang_protocol::v1;
 use gang_schedule::{Class, Config, Gap, JobId, Plan, Sharing, clock as slices};
 use gang_timetable::{
@@ -13,8 +13,13 @@ use gang_timetable::{
 };
 
 use crate::{
-    conduct::state::State, daemon::Daemon, error::Error, groups::cgroups::Address, history::Ended,
-    life::auto, measure::description as measured,
+    conduct::state::{State, now},
+    daemon::Daemon,
+    error::Error,
+    groups::cgroups::Address,
+    history::Ended,
+    life::auto,
+    measure::description as measured,
 };
 
 /// Single switches in one reply; more would make it too long.
@@ -74,6 +79,36 @@ impl Described {
         job.kept_by = gang.and_then(|placement| daemon.cgroups.kept_by(placement));
         measured::describe(&daemon.measuring, placement, &mut job);
         Ok((job, pids))
+    }
+}
+
+/// Jobs that are described in one go.
+const PORTION: usize = 64;
+
+/// Describes all jobs, some at a time: others have their turns in between, and plans are made in
+/// time. The shares are those of the first moment. With it comes how long the conductor was busy, in
+/// nanoseconds.
+pub fn all_jobs(daemon: &Daemon) -> Result<(Vec<Described>, u64), Error> {
+    let (mut all, mut known, mut from, mut busy_ns) = (Vec::new(), None, JobId(0), 0);
+    loop {
+        let shares: Option<Arc<BTreeMap<JobId, f64>>> = known.take();
+        let (shares, portion, last, took_ns) = daemon.conductor.ask(move |state| {
+            let began_ns = clock::monotonic_ns();
+            let shares = shares.unwrap_or_else(|| Arc::new(state.core.schedule.shares()));
+            let (jobs, now) = (state.core.jobs.range(from..).take(PORTION), now());
+            let last = jobs.clone().last().map(|(&id, _)| id);
+            let describe = |(_, job)| Described::of(state, job, &shares, now);
+            let portion: Vec<Described> = jobs.map(describe).collect();
+            (shares, portion, last, clock::monotonic_ns() - began_ns)
+        })?;
+        known = Some(shares);
+        busy_ns += took_ns;
+        let is_last = portion.len() < PORTION;
+        all.extend(portion);
+        match last {
+            Some(JobId(last)) if !is_last => from = JobId(last + 1),
+            _ => return Ok((all, busy_ns)),
+        }
     }
 }
 

@@ -244,12 +244,7 @@ impl Session {
     }
 
     pub fn list(&self) -> Result<Vec<v1::Job>, Error> {
-        let jobs = self.daemon.conductor.ask(|state| {
-            let (now, shares) = (now(), state.core.schedule.shares());
-            let described =
-                state.core.jobs.values().map(|job| Described::of(state, job, &shares, now));
-            described.collect::<Vec<_>>()
-        })?;
+        let (jobs, _) = description::all_jobs(&self.daemon)?;
         let complete = |job: Described| job.complete(&self.daemon).map(|(job, _)| job);
         jobs.into_iter().map(complete).collect()
     }

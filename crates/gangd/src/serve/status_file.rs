@@ -21,8 +21,8 @@ use gang_linux::clock;
 use serde::Serialize;
 
 use crate::{
-    conduct::state::now,
     daemon::Daemon,
+    error::Error,
     serve::description::{self, Described},
 };
 
@@ -116,23 +116,24 @@ fn until_next(now_ns: u64, slice_ns: u64, rest_ns: u64) -> u64 {
 /// Writes the file, where there is something new; returns the length of a slice, and how long the
 /// conductor was busy with it.
 fn write(path: &Path, daemon: &Daemon, was_empty: &mut bool) -> io::Result<(u64, u64)> {
-    let asked = daemon.conductor.ask(|state| {
+    let ended = |_| io::Error::other("the conductor has ended");
+    let (jobs, busy_ns) = description::all_jobs(daemon).map_err(ended)?;
+    let jobs = jobs.into_iter().map(Described::brief).collect();
+    let asked = daemon.conductor.ask(move |state| {
         let (now_ns, began_ns) = (clock::utc_ns(), clock::monotonic_ns());
         let schedule = &state.core.schedule;
-        let shares = schedule.shares();
-        let jobs = state.core.jobs.values();
         let status = Status {
             version: 1,
             written_at_ns: now_ns,
             slice_ns: schedule.config().slice_ns,
             cpus: schedule.topology().cpus().len(),
             unregistered_threads: schedule.load(),
-            jobs: jobs.map(|job| Described::of(state, job, &shares, now()).brief()).collect(),
+            jobs,
             frame: description::rows(&description::frame(state, now_ns, None)),
         };
-        (status, clock::monotonic_ns() - began_ns)
+        (status, busy_ns + clock::monotonic_ns() - began_ns)
     });
-    let (status, asking_ns) = asked.map_err(|_| io::Error::other("the conductor has ended"))?;
+    let (status, asking_ns) = asked.map_err(Error::from).map_err(ended)?;
     let is_empty = status.jobs.is_empty();
     if is_empty && std::mem::replace(was_empty, is_empty) {
         return Ok((status.slice_ns, asking_ns));

@@ -1,0 +1,70 @@
+//! Requests that wait, by turns among users.
+//!
+//! Whoever asks much waits for himself: after each of his requests, every other user who waits has
+//! one. Requests of one user stay in their order.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use gang_schedule::UserId;
+
+/// On whose behalf something is asked; `None` is the daemon itself.
+pub type Payer = Option<UserId>;
+
+/// What waits.
+#[derive(Debug)]
+pub struct Turns<T> {
+    /// Queues that are not empty.
+    waiting: BTreeMap<Payer, VecDeque<T>>,
+    /// Who was served last.
+    last: Payer,
+}
+
+impl<T> Default for Turns<T> {
+    fn default() -> Self {
+        Turns { waiting: BTreeMap::new(), last: None }
+    }
+}
+
+impl<T> Turns<T> {
+    pub fn push(&mut self, payer: Payer, request: T) {
+        self.waiting.entry(payer).or_default().push_back(request);
+    }
+
+    /// The first request of the user after the one who was served last, in the order of their
+    /// numbers.
+    pub fn pop(&mut self) -> Option<T> {
+        let after = |&&payer: &&Payer| payer > self.last;
+        let payer = *self.waiting.keys().find(after).or(self.waiting.keys().next())?;
+        let queue = self.waiting.get_mut(&payer)?;
+        let request = queue.pop_front();
+        if queue.is_empty() {
+            self.waiting.remove(&payer);
+        }
+        self.last = payer;
+        request
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_much_waits_for_himself() {
+        let (one, other) = (Some(UserId(1)), Some(UserId(2)));
+        let mut turns = Turns::default();
+        (0..100).for_each(|number| turns.push(one, (1, number)));
+        assert_eq!(turns.pop(), Some((1, 0)));
+        turns.push(other, (2, 0));
+        turns.push(other, (2, 1));
+        turns.push(None, (0, 0));
+        let next: Vec<_> = (0..6).map_while(|_| turns.pop()).collect();
+        assert_eq!(next, [(2, 0), (0, 0), (1, 1), (2, 1), (1, 2), (1, 3)]);
+        assert_eq!(std::iter::from_fn(|| turns.pop()).count(), 96);
+        assert!(turns.is_empty());
+    }
+}

@@ -6,6 +6,7 @@ mod place;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    io::{BufRead, BufReader},
     time::{Duration, Instant},
 };
 
@@ -14,9 +15,14 @@ use gang_linux::{
     clock,
     sched::{self, Attributes},
 };
-use place::{Place, Program, has_backend, job_with, machine, wait_busily_until, wait_until};
+use place::{
+    Place, Program, has_backend, job_with, machine, registration, wait_busily_until, wait_until,
+};
 
 /// The CPU time of a process, in ticks of the kernel.
+/// The attributes of a thread of a wide gang in its slot.
+const IN_SLOT: Attributes = Attributes { reset_on_fork: true, ..Attributes::other(-20) };
+
 fn used(program: &Program) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{}/stat", program.pid())).unwrap();
     // After the name, which may be anything: user and system time are the 14th and 15th of all.
@@ -28,7 +34,7 @@ fn used(program: &Program) -> u64 {
 /// gang, which has one CPU here.
 fn used_in_slot_ns(program: &Program) -> Option<u64> {
     let is_in_slot = || {
-        sched::get(program.pid()).unwrap() == Attributes::other(-20)
+        sched::get(program.pid()).unwrap() == IN_SLOT
             && sched::affinity(program.pid()).unwrap().len() == 1
     };
     let was_in_slot = is_in_slot();
@@ -70,6 +76,38 @@ fn needs_root_auxiliary_threads_run_in_the_slot_too() {
         });
     }
     assert_eq!(place.client().check().unwrap().violations, []);
+}
+
+/// Spins, and now and then starts a process that says its nice value.
+const FORKS: &str =
+    "exec bash -c 'while :; do for ((i = 0; i < 20000; i++)); do :; done; nice; done'";
+
+#[test]
+fn needs_root_what_is_started_in_a_slot_has_no_nice_value_of_it() {
+    if !has_backend("rt") {
+        return;
+    }
+    let place = Place::new(&["--backend", "rt"]);
+    let both = [(); 2].map(|()| Program::shell(FORKS));
+    // What single threads start is in no job, and nobody raises it.
+    let mut client = place.client();
+    let job = client.register(&registration("job", 1)).unwrap();
+    both.iter().for_each(|program| client.add_thread(job, program.pid_i64()).unwrap());
+    // The test must have a CPU for moments of each slot.
+    sched::set(0, &Attributes::other(-20)).unwrap();
+    for mut program in both {
+        let (mut slots, mut was_in_slot) = (0, false);
+        wait_busily_until("it is in ten slots of a wide gang", || {
+            let is_in_slot = sched::get(program.pid()).unwrap() == IN_SLOT;
+            slots += usize::from(is_in_slot && !was_in_slot);
+            was_in_slot = is_in_slot;
+            slots == 10
+        });
+        let output = program.0.stdout.take().unwrap();
+        drop(program);
+        let said: Vec<String> = BufReader::new(output).lines().map_while(Result::ok).collect();
+        assert!(!said.is_empty() && said.iter().all(|nice| nice == "0"), "{said:?}");
+    }
 }
 
 #[test]

@@ -76,8 +76,9 @@ impl Attributes {
     }
 }
 
-/// The highest nice value that a thread of a wide gang has in its slot, for the highest weight.
-const WIDE: Attributes = Attributes::other(-20);
+/// The attributes of a thread of a wide gang in its slot: the nice value for the highest weight.
+/// What it starts has neither.
+pub const WIDE: Attributes = Attributes { reset_on_fork: true, ..Attributes::other(-20) };
 
 /// SCHED_FIFO in slot, SCHED_IDLE out of it (sched(7)). The nice value stays what it was: the
 /// kernel keeps it under both policies, so that even a release without memory gives it back.
@@ -144,10 +145,9 @@ impl Known {
         let of = |attributes: &Attributes| (attributes.policy, attributes.reset_on_fork);
         let elsewhere = self.in_idle_group != self.has_moved;
         let lowered = [self.in_idle_group, elsewhere].map(|in_idle| lowered(&self.own, in_idle));
-        let known = [self.own, lowered[0], lowered[1]];
-        is_raised(now)
-            || known.iter().any(|known| of(known) == of(now))
-            || [WIDE, self.first_seen].contains(now)
+        // Of a wide gang in its slot, the owner may have changed the nice value.
+        let known = [self.own, lowered[0], lowered[1], WIDE];
+        is_raised(now) || known.iter().any(|known| of(known) == of(now)) || *now == self.first_seen
     }
 
     /// The attributes that a raised thread gets for a moment, so that it goes behind others of its
@@ -209,8 +209,10 @@ pub fn is_raised(attributes: &Attributes) -> bool {
 /// `normal`; absent where the thread has nothing of gangd's.
 pub fn released(now: &Attributes, normal: &Attributes) -> Option<Attributes> {
     let normal = without_realtime(*normal);
-    // A wide gang in its slot is an ordinary thread of the highest weight.
-    let wide = *now == WIDE && normal.nice != -20;
+    // A thread of a wide gang in its slot is an ordinary one whose children are so without its nice
+    // value, which its owner may have changed.
+    let of = |attributes: &Attributes| (attributes.policy, attributes.reset_on_fork);
+    let wide = of(now) == of(&WIDE) && !normal.reset_on_fork;
     let filling =
         matches!(now.policy, SchedPolicy::Idle | SchedPolicy::Batch) && now.policy != normal.policy;
     let nice = if now.nice == WIDE.nice { normal.nice } else { now.nice };

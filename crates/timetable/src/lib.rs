@@ -23,7 +23,8 @@ mod word;
 
 pub use action::{Action, Control, Group, Signal, Weight};
 pub use attributes::{
-    Attributes, Known, SchedPolicy, before_gangd, is_raised, lowered, released, released_inheritor,
+    Attributes, Known, SchedPolicy, WIDE, before_gangd, is_raised, lowered, released,
+    released_inheritor,
 };
 pub use backend::{Backend, pause};
 pub use compose::{Composition, Gang, Pin, Stretch, compose};

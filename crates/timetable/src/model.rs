@@ -9,7 +9,7 @@ use gang_schedule::{CpuSet, JobId};
 
 use crate::{
     Action, Attributes, Backend, Control, Controls, Group, InSlot, Members, Signal, Standing,
-    Thread, Weight, Word, is_raised, lowered,
+    Thread, WIDE, Weight, Word, is_raised, lowered,
 };
 
 /// The controls of a cgroup that were set; the others are absent.
@@ -174,7 +174,7 @@ fn stands(
     match standing {
         _ if in_slot == InSlot::Weighed => untouched,
         Standing::Raised => match in_slot {
-            InSlot::Wide => *now == Attributes::other(-20),
+            InSlot::Wide => *now == WIDE,
             // Its nice value counts for nothing, and may still be that of a wide gang.
             InSlot::Exclusive => is_raised(now),
             InSlot::Uncontended | InSlot::Weighed => untouched,

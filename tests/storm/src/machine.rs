@@ -193,9 +193,14 @@ impl Machine {
         let now = parent.and_then(|tid| self.model.attributes.get(&tid)).copied();
         let cpus = parent.and_then(|tid| self.model.affinity.get(&tid)).cloned();
         let now = now.unwrap_or(thread.own);
-        // SCHED_RESET_ON_FORK.
-        let reset = now.policy.is_realtime() && now.reset_on_fork;
-        let now = if reset { Attributes::other(0) } else { now };
+        // SCHED_RESET_ON_FORK (sched(7)): no real-time child, and none of a nice value below 0.
+        let reset = now.reset_on_fork && (now.policy.is_realtime() || now.nice < 0);
+        let now = match reset {
+            true if now.policy.is_realtime() => Attributes::other(0),
+            true => Attributes { nice: 0, ..now },
+            false => now,
+        };
+        let now = Attributes { reset_on_fork: false, ..now };
         if std::env::var_os("STORM_TRACE").is_some() {
             eprintln!(
                 "  thread {tid} of {pid} starts, by {parent:?}: {now:?}, own {:?}",

@@ -10,7 +10,7 @@ use gang_conductor::Home;
 use gang_engine::{bound::ProcessHandle, roster::Roster, thread};
 use gang_linux::{cgroup::Group, process};
 use gang_schedule::CpuSet;
-use gang_timetable::{Attributes, Backend, InSlot, SchedPolicy, Standing, is_raised};
+use gang_timetable::{Attributes, Backend, InSlot, SchedPolicy, Standing, WIDE, is_raised};
 
 /// How a job is to stand, and on which CPUs of the machine it has its slot.
 #[derive(Clone, Copy, Debug)]
@@ -131,7 +131,7 @@ fn of_thread(
     cpus: Option<&CpuSet>,
 ) -> Option<String> {
     // As a wide gang has it in its slot.
-    let raised = is_raised(now) || *now == Attributes::other(-20);
+    let raised = is_raised(now) || *now == WIDE;
     let fills = matches!(now.policy, SchedPolicy::Idle | SchedPolicy::Batch);
     let stands = match wanted.standing {
         // A group of its own weighs its threads.
@@ -175,7 +175,7 @@ mod tests {
         for (standing, now, cpus, is_right) in [
             (Raised, fifo, &of_slot, true),
             (Raised, fifo, &anywhere, false),
-            (Raised, Attributes::other(-20), &of_slot, true),
+            (Raised, WIDE, &of_slot, true),
             (Raised, Attributes::other(0), &of_slot, false),
             (Raised, Attributes::batch(0), &of_slot, false),
             (Filling, Attributes::batch(0), &anywhere, true),

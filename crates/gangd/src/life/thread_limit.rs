@@ -73,7 +73,7 @@ mod tests {
         let tids: Vec<u32> = tids.iter().take(3).collect();
         let normal = thread::attributes(tids[0]).unwrap();
         // As a gang has it in its slot, as a wide one has it, and what was started in either.
-        let had = [raised, Attributes::other(-20), Attributes::other(0)];
+        let had = [raised, gang_timetable::WIDE, Attributes::other(0)];
         let set: Vec<_> =
             tids.iter().zip(had).map(|(&tid, had)| thread::set_attributes(tid, &had)).collect();
         if set.iter().any(Result::is_err) {

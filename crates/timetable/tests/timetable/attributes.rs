@@ -1,6 +1,6 @@
 //! The attributes of a thread before gangd, from those that it has.
 
-use gang_timetable::{Attributes, Known, before_gangd, priority};
+use gang_timetable::{Attributes, Known, WIDE, before_gangd, priority, released};
 
 const BATCH: Attributes = Attributes::batch(10);
 
@@ -9,7 +9,7 @@ fn what_gangd_gave_a_parent_is_not_the_childs_own() {
     for (now, expected) in [
         (Attributes::fifo(priority::GANG), Attributes { nice: 0, ..BATCH }),
         (Attributes { nice: -20, ..Attributes::fifo(priority::GANG) }, BATCH),
-        (Attributes::other(-20), BATCH),
+        (WIDE, BATCH),
     ] {
         assert_eq!(before_gangd(now, BATCH, false), expected, "{now:?}");
         assert_eq!(before_gangd(now, BATCH, true), expected, "{now:?}");
@@ -50,7 +50,7 @@ const KNOWN: Known = Known {
 
 #[test]
 fn a_switch_changes_the_policy_and_leaves_the_nice_value() {
-    let (fifo, wide) = (Attributes::fifo(priority::GANG), Attributes::other(-20));
+    let (fifo, wide) = (Attributes::fifo(priority::GANG), WIDE);
     let nice = |nice, of: Attributes| Attributes { nice, ..of };
     for (now, to, then) in [
         (Attributes::other(5), fifo, Some(nice(5, fifo))),
@@ -58,6 +58,7 @@ fn a_switch_changes_the_policy_and_leaves_the_nice_value() {
         (nice(9, fifo), Attributes::batch(5), Some(Attributes::batch(9))),
         (Attributes::batch(5), wide, Some(wide)),
         (wide, Attributes::batch(5), Some(Attributes::batch(5))),
+        (nice(9, wide), Attributes::batch(5), Some(Attributes::batch(9))),
         // A choice of its owner stays until it is read.
         (Attributes::batch(9), wide, None),
         (Attributes::idle(5), fifo, None),
@@ -77,7 +78,7 @@ fn what_gangd_does_not_give_is_wanted_by_the_owner() {
     for now in [Attributes::other(5), Attributes { nice: 5, ..fifo }, Attributes::batch(5)] {
         assert_eq!(KNOWN.wish(&now), None, "{now:?}");
     }
-    assert_eq!(KNOWN.wish(&Attributes::other(-20)), None, "a wide gang in its slot");
+    assert_eq!(KNOWN.wish(&WIDE), None, "a wide gang in its slot");
     for (now, wish) in [
         (Attributes { nice: 7, ..fifo }, Attributes::other(7)),
         (Attributes::batch(7), Attributes::other(7)),
@@ -89,6 +90,15 @@ fn what_gangd_does_not_give_is_wanted_by_the_owner() {
     }
     let child = Known { first_seen: Attributes::other(0), ..KNOWN };
     assert_eq!(child.wish(&Attributes::other(0)), None, "lost by fork");
+}
+
+#[test]
+fn who_is_released_in_the_slot_of_a_wide_gang_has_nothing_of_it() {
+    for (now, then) in [(WIDE, BATCH), (Attributes { nice: 3, ..WIDE }, Attributes::batch(3))] {
+        assert_eq!(released(&now, &BATCH), Some(then), "{now:?}");
+    }
+    let own = Attributes { reset_on_fork: true, ..Attributes::other(4) };
+    assert_eq!(released(&own, &own), None, "its owner's own");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use gang_schedule::JobId;
 use gang_timetable::{
-    Action, Attributes, Signal, is_raised,
+    Action, Attributes, Signal, WIDE, is_raised,
     record::{Placement, Record},
 };
 
@@ -124,7 +124,7 @@ impl Machine {
             let wanted = self.wanted_on_file(*tid);
             if wanted != Some(known.own) {
                 let is_raised = attributes.policy.is_realtime() || attributes.nice == -20;
-                let was_wide = self.model.attributes[tid] == Attributes::other(-20);
+                let was_wide = self.model.attributes[tid] == WIDE;
                 let thread = self.threads.get_mut(tid).into_iter();
                 thread.for_each(|it| {
                     let own = it.own;

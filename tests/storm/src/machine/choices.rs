@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gang_schedule::{CpuSet, JobId};
 use gang_timetable::{
-    Attributes, Backend, Members,
+    Attributes, Backend, Members, WIDE,
     record::{Placement, Record},
 };
 
@@ -42,7 +42,7 @@ impl Machine {
             }
             // In its slot, one of a wide gang is SCHED_OTHER: nobody can tell that its owner did
             // not choose that, too.
-            if before == Some(Attributes::other(-20)) {
+            if before.is_some_and(|it| it.reset_on_fork && !it.policy.is_realtime()) {
                 thread.is_unswitched = true;
                 thread.may_have(now);
             }
@@ -64,7 +64,7 @@ impl Machine {
             let had = if had.policy.is_realtime() { Attributes::other(nice) } else { had };
             thread.unread.extend(is_on_file.then_some(Attributes { nice, ..had }));
             // It looks as one of a wide gang does in its slot: nobody can tell that it was chosen.
-            if now == Attributes::other(-20) {
+            if now == WIDE {
                 thread.may_have(Attributes { nice, ..had });
             }
         }

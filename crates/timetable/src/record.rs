@@ -89,19 +89,22 @@ pub struct Normal {
     pub policy: u32,
     pub nice: i32,
     pub priority: u32,
+    #[serde(default)]
+    pub reset_on_fork: bool,
 }
 
 impl From<Attributes> for Normal {
     fn from(attributes: Attributes) -> Self {
-        let Attributes { policy, nice, priority, .. } = attributes;
-        Normal { policy: policy.number(), nice, priority }
+        let Attributes { policy, nice, priority, reset_on_fork } = attributes;
+        Normal { policy: policy.number(), nice, priority, reset_on_fork }
     }
 }
 
 impl From<Normal> for Attributes {
     fn from(normal: Normal) -> Self {
-        let policy = SchedPolicy::from_number(normal.policy).unwrap_or(SchedPolicy::Other);
-        Attributes { policy, nice: normal.nice, priority: normal.priority, reset_on_fork: false }
+        let Normal { policy, nice, priority, reset_on_fork } = normal;
+        let policy = SchedPolicy::from_number(policy).unwrap_or(SchedPolicy::Other);
+        Attributes { policy, nice, priority, reset_on_fork }
     }
 }
 

@@ -16,7 +16,7 @@ const PLAIN: Promise = Promise {
     sentence: "",
     must: AtMost(0.0),
     unit: "",
-    last: last("", "", "", 0.0, None),
+    last: None,
     missed: None,
     remark: None,
     command: "",
@@ -28,8 +28,8 @@ const fn last(
     of: &'static str,
     value: f64,
     interval: Option<[f64; 2]>,
-) -> Last {
-    Last { value, interval, of, date, machine }
+) -> Option<Last> {
+    Some(Last { value, interval, of, date, machine })
 }
 
 /// Promises that stand together in the document, in its order.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
+use super::Done;
 use crate::harness::child::Running;
 use crate::harness::gangs::Scheduled;
 use crate::harness::samples::Sample;
@@ -19,6 +20,7 @@ pub struct Copies {
     pub(super) running: Vec<Running>,
     pub started_at_ns: u64,
     pub(super) deadline: Instant,
+    pub(super) done: Done,
 }
 
 #[derive(Deserialize)]
@@ -74,8 +76,11 @@ impl Copies {
             if !in_time {
                 return Ok(None);
             }
-            let finished: Finished = copy.outcome(deadline)?;
-            let time_ns = finished.finished_at_ns.saturating_sub(self.started_at_ns);
+            let finished_at_ns = match self.done {
+                Done::Said => copy.outcome::<Finished>(deadline)?.finished_at_ns,
+                Done::Ended => copy.ended_at_ns(deadline)?,
+            };
+            let time_ns = finished_at_ns.saturating_sub(self.started_at_ns);
             Ok(Some(time_ns as f64 / 1e9))
         };
         self.running.into_iter().zip(in_time).map(finish).collect()
@@ -91,6 +96,7 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+    use crate::workload::window::now_ns;
 
     #[test]
     fn a_copy_that_fails_is_no_late_one() {
@@ -99,7 +105,7 @@ mod tests {
                 |script: &&str| Running::start(Command::new("sh").args(["-c", script])).unwrap();
             let running = scripts.iter().map(start).collect();
             let deadline = Instant::now() + Duration::from_millis(500);
-            Copies { running, started_at_ns: 0, deadline }
+            Copies { running, started_at_ns: 0, deadline, done: Done::Said }
         };
         let (done, late) = ("echo '{\"finished_at_ns\": 2000000000}'", "exec sleep 60");
         assert_eq!(copies(&[done, late]).finish_each().unwrap(), [Some(2.0), None]);
@@ -107,5 +113,17 @@ mod tests {
         assert!(copies(&[late, "exit 3"]).finish_in_time().is_err(), "it was not killed");
         let error = format!("{:#}", copies(&[late]).finish().unwrap_err());
         assert!(error.contains("did not end in its time"), "{error}");
+    }
+
+    #[test]
+    fn one_that_says_nothing_is_done_at_its_end() {
+        let started_at_ns = now_ns();
+        let copies = |script: &str| {
+            let running = vec![Running::start(Command::new("sh").args(["-c", script])).unwrap()];
+            Copies { running, started_at_ns, deadline: Instant::now() + LIMIT, done: Done::Ended }
+        };
+        let time_s = copies("echo so it is").finish().unwrap();
+        assert!((0.0..LIMIT.as_secs_f64()).contains(&time_s), "{time_s}");
+        assert!(copies("exit 3").finish().is_err());
     }
 }

@@ -1,25 +1,31 @@
-//! Real programs, as their users have them: of OpenMP and of MPI, and scripts that compute with a
-//! library. All run with the default settings of their runtime, and say when they were done. Those
-//! that are not installed say what to install.
+//! Real programs, as their users have them: of OpenMP and of MPI, scripts that compute with a
+//! library, a simulation of molecules, a virtual machine. All run with the default settings of their
+//! runtime. Those that are not installed say what to install.
 
 mod copies;
+mod gromacs;
 mod mpi;
 mod openmp;
+mod qemu;
 mod scripts;
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
+use crate::harness::child::Running;
 use crate::harness::daemon::Daemon;
 use crate::harness::duration;
 use crate::harness::lab::{Gang, Lab};
 use crate::workload::window::now_ns;
 pub use copies::Copies;
 use copies::LIMIT;
-pub use mpi::{mpi4py, open_mpi};
+pub use gromacs::gromacs;
+pub use mpi::{mpi4py, mpich, open_mpi};
 pub use openmp::{Wait, gauss};
-pub use scripts::{numpy, pytorch, scikit_learn};
+pub use qemu::qemu;
+pub use scripts::{java, lightgbm, numpy, onnxruntime, pytorch, r, scikit_learn};
 
 /// A program that takes the size of its problem and how many times to solve it.
 #[derive(Clone)]
@@ -28,9 +34,24 @@ pub struct Program {
     command: Vec<String>,
     /// How often it solves its problem.
     pub times: u64,
+    done: Done,
+}
+
+/// When a program is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Done {
+    /// When it says so: its last line is JSON with `finished_at_ns`.
+    Said,
+    /// When it has ended. It can say nothing of the kind.
+    Ended,
 }
 
 impl Program {
+    /// One that says when it is done, of a command that takes how many times after its last word.
+    fn new(name: &'static str, command: Vec<String>) -> Program {
+        Program { name, command, times: 1, done: Done::Said }
+    }
+
     /// The same program with so much to do.
     pub fn with_times(self, times: u64) -> Program {
         Program { times, ..self }
@@ -79,8 +100,17 @@ impl Program {
         for _ in 0..copies {
             running.push(lab.start(daemon, Some(gang), &self.arguments())?);
         }
-        Ok(Copies { running, started_at_ns, deadline })
+        Ok(Copies { running, started_at_ns, deadline, done: self.done })
     }
+}
+
+/// Makes sure that a program can be run, by an option with which it ends at once; an error says
+/// what to install.
+fn needs(program: &str, option: &str, packages: &str) -> Result<()> {
+    Running::start(Command::new(program).arg(option))
+        .and_then(|running| running.finish(Instant::now() + LIMIT))
+        .with_context(|| format!("install {packages}"))?;
+    Ok(())
 }
 
 #[cfg(test)]

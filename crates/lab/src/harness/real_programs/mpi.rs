@@ -18,7 +18,15 @@ pub fn open_mpi(dir: &Path, ranks: usize) -> Result<Program> {
     let compiler = ("mpicc.openmpi", "the packages openmpi-bin and libopenmpi-dev");
     let program = compile_by(compiler, dir, "exchange", EXCHANGE, &[])?;
     let command = [ranks_of_open_mpi(ranks), vec![program.display().to_string(), "10000".into()]];
-    Ok(Program { name: "Open MPI", command: command.concat(), times: 1 })
+    Ok(Program::new("Open MPI", command.concat()))
+}
+
+/// The same program of MPICH; an error names the packages where they are missing.
+pub fn mpich(dir: &Path, ranks: usize) -> Result<Program> {
+    let compiler = ("mpicc.mpich", "the packages mpich and libmpich-dev");
+    let program = compile_by(compiler, dir, "exchange_mpich", EXCHANGE, &[])?;
+    let command = [words(&format!("mpirun.mpich -n {ranks}")), vec![program.display().to_string()]];
+    Ok(Program::new("MPICH", [command.concat(), vec!["10000".into()]].concat()))
 }
 
 /// mpi4py's own tests that exchange messages, of its unpacked `source`, by so many ranks; an error
@@ -30,7 +38,7 @@ pub fn mpi4py(dir: &Path, ranks: usize, source: &Path) -> Result<Program> {
     fs::write(&script, TESTS).with_context(|| format!("writing {}", script.display()))?;
     let of_python = [python.into(), script.display().to_string(), source.display().to_string()];
     let command = [ranks_of_open_mpi(ranks), of_python.to_vec()].concat();
-    Ok(Program { name: "mpi4py's tests", command, times: 1 })
+    Ok(Program::new("mpi4py's tests", command))
 }
 
 /// The command that starts so many ranks. Bound, those of all jobs would have the same CPUs.
@@ -52,6 +60,11 @@ mod tests {
     #[test]
     fn ranks_exchange_their_values_needs_open_mpi() {
         runs_or_says_why_not(|dir| open_mpi(dir, 2));
+    }
+
+    #[test]
+    fn ranks_exchange_their_values_needs_mpich() {
+        runs_or_says_why_not(|dir| mpich(dir, 2));
     }
 
     /// The memory that children of a process share as files.

@@ -26,7 +26,7 @@ pub enum Wait {
 pub fn gauss(dir: &Path) -> Result<Program> {
     let program = compile(dir, "gauss", GAUSS, &["-lm"])?;
     let command = vec![program.display().to_string(), "500".into()];
-    Ok(Program { name: "gauss (libgomp)", command, times: 1 })
+    Ok(Program::new("gauss (libgomp)", command))
 }
 
 impl Program {

@@ -5,8 +5,8 @@ import java.util.concurrent.atomic.AtomicLong;
  * Threads that allocate all the time, one for each CPU: most objects die young, some live on for a
  * while. All threads meet where garbage is collected.
  *
- * <p>{@code java Allocate.java OBJECTS TIMES}: each thread makes TIMES lists of so many objects, and
- * one line of JSON is printed.
+ * <p>{@code java Allocate.java OBJECTS TIMES}: each thread makes TIMES lists of so many objects.
+ * One line of JSON is printed.
  */
 public class Allocate {
   /** Lists of a thread that are alive. */

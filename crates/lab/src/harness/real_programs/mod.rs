@@ -1,6 +1,6 @@
 //! Real programs, as their users have them: of OpenMP and of MPI, scripts that compute with a
-//! library, a simulation of molecules, a virtual machine. All run with the default settings of their
-//! runtime. Those that are not installed say what to install.
+//! library, a simulation of molecules, a virtual machine. All run with the default settings of
+//! their runtime. Those that are not installed say what to install.
 
 mod copies;
 mod gromacs;

@@ -1,5 +1,5 @@
-//! A virtual machine of QEMU with a virtual CPU for each CPU, which meet at barriers. Its guest needs
-//! no operating system, and so nothing to download.
+//! A virtual machine of QEMU with a virtual CPU for each CPU, which meet at barriers. Its guest
+//! needs no operating system, and so nothing to download.
 //!
 //! QEMU translates the guest (TCG), with a thread for each virtual CPU, also where there is KVM: a
 //! kernel that is itself a guest may have none, or one that emulates.

@@ -1,5 +1,5 @@
-//! Programs that users write as a script: of Python, Java and R. A script of the lab computes with the
-//! library that they use.
+//! Programs that users write as a script: of Python, Java and R. A script of the lab computes with
+//! the library that they use.
 
 use std::fs;
 use std::path::{Path, PathBuf};

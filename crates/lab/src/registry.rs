@@ -9,7 +9,7 @@ use crate::harness::options::Takes::{self, Backend, Paper, Plain, Seconds, Threa
 use crate::harness::report::Report;
 use crate::promises::{
     arrival, auto, barrier, barriers, calls, clients, coscheduled, doctor, fill, frames, idle,
-    lateness, openmp, release, share, switch, views, watching,
+    lateness, openmp, programs, release, share, switch, views, watching,
 };
 use crate::published::{
     batch, deadlines, holes, noise, overhead, priority, slices, solvers, speedup, stream, sweep,
@@ -72,7 +72,7 @@ const ON_ALL_CPUS: &[Takes] = &[Seconds, Plain, WatchPlain, Backend, Paper];
 const OF_GANGD: &[Takes] = &[Seconds, Threads, Backend, Paper];
 
 /// Those of the papers first, in their order.
-pub const EXPERIMENTS: [Experiment; 32] = [
+pub const EXPERIMENTS: [Experiment; 33] = [
     Experiment {
         name: "gauss",
         about: "Gaussian elimination beside competitors, by the number of threads (L35)",
@@ -228,6 +228,16 @@ pub const EXPERIMENTS: [Experiment; 32] = [
         takes: ON_ALL_CPUS,
         spec: Some(&[]),
         ..with!(openmp::Openmp)
+    },
+    Experiment {
+        name: "programs",
+        about: "Two copies at once of nine kinds of real programs, and one alone",
+        details: "Three rounds of all kinds take about half an hour, and a first answer (--quick) \
+                  some minutes. A kind whose package is missing is left out, and the report names \
+                  the package.",
+        takes: &[Seconds, Plain, WatchPlain, Backend],
+        spec: Some(&[]),
+        ..with!(programs::Programs)
     },
     Experiment {
         name: "coscheduled",

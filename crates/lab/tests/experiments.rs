@@ -218,6 +218,42 @@ fn openmp_programs_need_gangd() {
 }
 
 #[test]
+fn real_programs_need_gangd_and_one_of_them() {
+    if !gangd_is_there() {
+        return;
+    }
+    let programs = lab("programs --kinds mpich,qemu --noisy --runs 1 --times 2 --json -");
+    let errors = String::from_utf8_lossy(&programs.stderr);
+    if !programs.status.success() {
+        assert!(errors.contains("nothing to run"), "{errors}");
+        return skipped(errors);
+    }
+    let report: Value = serde_json::from_slice(&programs.stdout).unwrap();
+    let (mut kinds, missing) = (0, report["notes"].as_array().unwrap());
+    for (name, word) in [("MPICH", "mpich: "), ("QEMU", "qemu: ")] {
+        if missing.iter().any(|note| note.as_str().unwrap().starts_with(word)) {
+            continue;
+        }
+        kinds += 1;
+        for way in ["alone", "2 at once, plain Linux", "2 at once, gangd"] {
+            let condition = format!("{name}, {way}");
+            assert!(figure(&report, &condition, "s_for_each_copy") > 0.0, "{report}");
+            let ended = figure(&report, &condition, "ended");
+            // Plain Linux may keep copies from each other for longer than they are waited for.
+            assert!(ended == 1.0 || (ended == 0.0 && way.contains("plain")), "{report}");
+        }
+    }
+    assert_eq!(conditions(&report).len(), 3 * kinds, "{report}");
+    assert_eq!(report["ratios"].as_array().unwrap().len(), 2 * kinds, "{report}");
+    let measures = report["measures"].as_array().unwrap();
+    let ids: Vec<&str> = measures.iter().map(|it| it["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["programs-over-linux", "programs-over-alone"]);
+    let worst = format!(", of {kinds} measured)");
+    assert!(measures.iter().all(|it| it["measure"].as_str().unwrap().contains(&worst)), "{report}");
+    gangs_are_reported(&report, |condition| condition.ends_with("gangd"));
+}
+
+#[test]
 fn fill_under_gangd_needs_gangd() {
     if !gangd_is_there() {
         return;

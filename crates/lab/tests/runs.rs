@@ -56,6 +56,8 @@ fn what_cannot_be_done_is_said() {
         ("barrier --copies 0", "between 1 and 100"),
         ("idle --jobs 0", "between 1 and 1000"),
         ("openmp --times 0", "at least once"),
+        ("programs --times 0", "at least once"),
+        ("programs --kinds abacus", "invalid value 'abacus'"),
         ("users --times 0", "at least once"),
         ("users --mpi4py /dev", "/dev is no source of mpi4py"),
         ("holes --instances 0", "between 1 and 100"),

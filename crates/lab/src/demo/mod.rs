@@ -14,10 +14,10 @@ use serde_json::json;
 
 use crate::harness::daemon::{Daemon, DaemonOptions};
 use crate::harness::lab::Lab;
-use crate::harness::openmp::{Copies, Program, gauss, numpy};
 use crate::harness::options::Options;
 use crate::harness::picture;
 use crate::harness::progress::say;
+use crate::harness::real_programs::{Copies, Program, gauss, numpy};
 use crate::harness::table::{figure, render};
 use crate::workload::seconds;
 use timeline::Timeline;

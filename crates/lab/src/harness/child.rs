@@ -11,6 +11,8 @@ use gang_linux::child::ends_with_its_parent;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::de::DeserializeOwned;
 
+use crate::workload::window::now_ns;
+
 /// A running program. Dropping it kills it.
 pub struct Running {
     what: String,
@@ -20,8 +22,15 @@ pub struct Running {
     written: Option<Output>,
 }
 
-/// The text on the standard output of a program, and on its standard error.
-type Output = std::io::Result<(String, String)>;
+/// What a program wrote, once it has closed its output.
+type Output = std::io::Result<Written>;
+
+struct Written {
+    out: String,
+    errors: String,
+    /// When it closed both streams.
+    closed_at_ns: u64,
+}
 
 impl Running {
     pub fn start(command: &mut Command) -> Result<Self> {
@@ -41,7 +50,9 @@ impl Running {
         std::thread::spawn(move || {
             let out = read_all(stdout);
             let errors = errors.join().unwrap_or_else(|_| Ok(String::new()));
-            let _ = sender.send(out.and_then(|out| Ok((out, errors?))));
+            let closed_at_ns = now_ns();
+            let written = |out| Ok(Written { out, errors: errors?, closed_at_ns });
+            let _ = sender.send(out.and_then(written));
         });
         Ok(Self { what, child, output, written: None })
     }
@@ -74,12 +85,21 @@ impl Running {
     }
 
     /// Waits for the end, at most until `deadline`, and returns what it wrote to its output.
-    pub fn finish(mut self, deadline: Instant) -> Result<String> {
+    pub fn finish(self, deadline: Instant) -> Result<String> {
+        Ok(self.written(deadline)?.out)
+    }
+
+    /// Like [`Running::finish`], and returns when it ended, in nanoseconds of the wall clock.
+    pub fn ended_at_ns(self, deadline: Instant) -> Result<u64> {
+        Ok(self.written(deadline)?.closed_at_ns)
+    }
+
+    fn written(mut self, deadline: Instant) -> Result<Written> {
         self.ends_by(deadline);
         let Some(output) = self.written.take() else {
             bail!("{} did not end in its time and was killed", self.what)
         };
-        let (out, errors) = output.with_context(|| format!("reading from {}", self.what))?;
+        let written = output.with_context(|| format!("reading from {}", self.what))?;
         // The output is closed, so the end is near; a program that closes it and stays is killed.
         let end = Instant::now() + Duration::from_secs(60);
         let status = loop {
@@ -92,9 +112,9 @@ impl Running {
             std::thread::sleep(Duration::from_millis(1));
         };
         if !status.success() {
-            bail!("{} ended with {status}: {}", self.what, errors.trim());
+            bail!("{} ended with {status}: {}", self.what, written.errors.trim());
         }
-        Ok(out)
+        Ok(written)
     }
 
     /// Like [`Running::finish`], for programs that write one line of JSON.
@@ -140,6 +160,8 @@ mod tests {
     #[test]
     fn output_and_failure() {
         assert_eq!(shell("echo a; echo b >&2").finish(soon()).unwrap(), "a\n");
+        let before_ns = now_ns();
+        assert!(shell("echo a").ended_at_ns(soon()).unwrap() >= before_ns);
         let error = shell("echo no such thing >&2; exit 3").finish(soon()).unwrap_err().to_string();
         assert!(error.contains("no such thing") && error.contains('3'), "{error}");
         assert_eq!(shell("echo x; echo 7").outcome::<u32>(soon()).unwrap(), 7);

@@ -15,7 +15,8 @@ pub struct Promise {
     pub must: Must,
     /// Of the bound and of what is measured.
     pub unit: &'static str,
-    pub last: Last,
+    /// None where it was not measured yet: it is unproven.
+    pub last: Option<Last>,
     /// Why it is missed, in a sentence.
     pub missed: Option<&'static str>,
     /// More that a reader of the figure should know.
@@ -169,7 +170,7 @@ pub mod tests {
         sentence: "It is fast.",
         must: Must::AtLeast(2.0),
         unit: "",
-        last: Last { value: 3.0, interval: None, of: "", date: "", machine: "" },
+        last: None,
         missed: None,
         remark: None,
         command: "",

@@ -5,8 +5,8 @@
 use std::fmt::Write;
 
 use super::list::GROUPS;
-use crate::harness::promise::Promise;
-use crate::harness::table::figure;
+use crate::harness::promise::{Last, Must, Promise};
+use crate::harness::table::{NOT_MEASURED, figure};
 
 const TEMPLATE: &str = include_str!("specification.md");
 /// Where the promises stand in it.
@@ -38,31 +38,36 @@ fn all() -> impl Iterator<Item = &'static Promise> {
 }
 
 fn row(promise: &Promise) -> String {
-    let last = &promise.last;
-    let value = match last.interval {
-        Some([low, high]) => {
-            format!("{} [{}, {}]", figure(last.value), figure(low), figure(high))
-        }
-        None => figure(last.value),
+    let (value, of, kept, when_and_where) = match &promise.last {
+        Some(last) => (
+            value(last).replace('-', "−"),
+            last.of,
+            kept(promise.must, last),
+            format!("{}, {}", last.date, last.machine),
+        ),
+        None => (NOT_MEASURED.to_owned(), "", "**unproven**", String::new()),
     };
     format!(
-        "| {} | {} | {} | {} | {} | {} | {}, {} | `{}` |\n",
+        "| {} | {} | {} | {value} | {of} | {kept} | {when_and_where} | `{}` |\n",
         promise.id,
         promise.sentence,
         promise.bound(),
-        value.replace('-', "−"),
-        last.of,
-        kept(promise),
-        last.date,
-        last.machine,
         promise.command
     )
 }
 
+fn value(last: &Last) -> String {
+    match last.interval {
+        Some([low, high]) => {
+            format!("{} [{}, {}]", figure(last.value), figure(low), figure(high))
+        }
+        None => figure(last.value),
+    }
+}
+
 /// Where the interval says that other runs may say otherwise, so does the word.
-fn kept(promise: &Promise) -> &'static str {
-    let last = &promise.last;
-    let (kept, told_apart) = promise.must.judge(last.value, last.interval);
+fn kept(must: Must, last: &Last) -> &'static str {
+    let (kept, told_apart) = must.judge(last.value, last.interval);
     match (kept, told_apart || last.interval.is_none()) {
         (true, true) => "kept",
         (true, false) => "kept, not told apart",
@@ -101,7 +106,6 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use super::*;
-    use crate::harness::promise::Must;
     use crate::promises::list::{COSCHEDULED, MEASURED, WEB_BYTES};
 
     fn root() -> PathBuf {
@@ -132,12 +136,13 @@ mod tests {
             let id = promise.id;
             assert!(ids.insert(id), "{id} twice");
             assert!(promise.sentence.ends_with('.'), "{id}: {}", promise.sentence);
-            assert!(!promise.command.is_empty() && !promise.last.of.is_empty(), "{id}");
-            assert!(promise.last.date.len() == "2026-01-02".len(), "{id}");
-            let is_missed = !promise.must.holds(promise.last.value);
+            assert!(!promise.command.is_empty(), "{id}");
+            let is_missed = promise.last.is_some_and(|last| !promise.must.holds(last.value));
             assert_eq!(promise.missed.is_some(), is_missed, "{id} says why, where it is missed");
-            let Some([low, high]) = promise.last.interval else { continue };
-            assert!(low <= promise.last.value && promise.last.value <= high, "{id}");
+            let Some(last) = promise.last else { continue };
+            assert!(!last.of.is_empty() && last.date.len() == "2026-01-02".len(), "{id}");
+            let Some([low, high]) = last.interval else { continue };
+            assert!(low <= last.value && last.value <= high, "{id}");
         }
     }
 
@@ -158,6 +163,8 @@ mod tests {
         let must = Must::AtLeast(99.3);
         let row = row(&Promise { must, ..COSCHEDULED });
         assert!(row.contains("| kept, not told apart |"), "{row}");
+        let row = self::row(&Promise { last: None, ..COSCHEDULED });
+        assert!(row.contains("| ≥ 99 % | not measured |  | **unproven** |  | `"), "{row}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ const PLAIN: Promise = Promise {
     sentence: "",
     must: AtMost(0.0),
     unit: "",
-    last: last("", "", "", 0.0, None),
+    last: None,
     missed: None,
     remark: None,
     command: "",
@@ -28,8 +28,8 @@ const fn last(
     of: &'static str,
     value: f64,
     interval: Option<[f64; 2]>,
-) -> Last {
-    Last { value, interval, of, date, machine }
+) -> Option<Last> {
+    Some(Last { value, interval, of, date, machine })
 }
 
 /// Promises that stand together in the document, in its order.
@@ -57,6 +57,8 @@ pub const GROUPS: [Group; 8] = [
             &FRAMES_COST,
             &OPENMP_GAUSS,
             &OPENMP_NUMPY,
+            &PROGRAMS_OVER_LINUX,
+            &PROGRAMS_OVER_ALONE,
             &ARRIVAL,
             &COSCHEDULED,
             &COSCHEDULED_HOGS,
@@ -327,6 +329,28 @@ pub const OPENMP_NUMPY: Promise = Promise {
     last: last(EPYC, "2026-11-25", "5 rounds", 1.12, Some([0.94, 1.3])),
     missed: Some("The host ran the program at two speeds, 1.3 apart."),
     command: "gang lab openmp",
+    ..PLAIN
+};
+
+pub const PROGRAMS_OVER_LINUX: Promise = Promise {
+    id: "programs-over-linux",
+    sentence: "Two copies of a real program do as much work as gangs as under plain Linux, the \
+               worst of nine kinds.",
+    must: AtLeast(0.95),
+    unit: "of it",
+    last: None,
+    command: "gang lab programs",
+    ..PLAIN
+};
+
+pub const PROGRAMS_OVER_ALONE: Promise = Promise {
+    id: "programs-over-alone",
+    sentence: "Two copies of a real program whose threads spin do together as gangs nearly what \
+               one does alone, the worst of seven kinds.",
+    must: AtLeast(0.85),
+    unit: "of it",
+    last: None,
+    command: "gang lab programs",
     ..PLAIN
 };
 

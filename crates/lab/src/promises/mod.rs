@@ -15,6 +15,7 @@ pub mod idle;
 pub mod lateness;
 pub mod list;
 pub mod openmp;
+pub mod programs;
 pub mod release;
 pub mod share;
 pub mod spec;

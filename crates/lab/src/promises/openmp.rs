@@ -16,7 +16,7 @@ use clap::{Args, ValueEnum};
 use crate::harness::alternate::{Condition, alternate};
 use crate::harness::lab::plain_and_default;
 use crate::harness::lab::{Lab, Under};
-use crate::harness::openmp::{Program, Wait, gauss, numpy};
+use crate::harness::real_programs::{Program, Wait, gauss, numpy};
 use crate::harness::report::{Promise, Report};
 use crate::harness::samples::Sample;
 use crate::promises::list;

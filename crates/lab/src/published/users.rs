@@ -11,7 +11,7 @@ use clap::Args;
 use crate::harness::alternate::{Condition, alternate};
 use crate::harness::lab::plain_and_default;
 use crate::harness::lab::{Lab, Under};
-use crate::harness::openmp::{Program, mpi4py, numpy, open_mpi, pytorch, scikit_learn};
+use crate::harness::real_programs::{Program, mpi4py, numpy, open_mpi, pytorch, scikit_learn};
 use crate::harness::report::Report;
 use crate::harness::samples::Sample;
 use crate::harness::verdict::Better;

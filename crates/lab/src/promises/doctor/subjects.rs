@@ -11,7 +11,7 @@ use crate::harness::child::Running;
 use crate::harness::daemon::Daemon;
 use crate::harness::gangs::Scheduled;
 use crate::harness::lab::{Gang, Lab, Span, words};
-use crate::harness::openmp::{self, Program, numpy, open_mpi, scikit_learn};
+use crate::harness::real_programs::{self, Program, numpy, open_mpi, scikit_learn};
 use crate::harness::samples::Sample;
 
 /// Workloads of the lab, by what they are for.
@@ -152,7 +152,7 @@ fn span_arguments(workload: &str, span: &Span) -> Vec<String> {
 /// Copies that run.
 pub enum Copies {
     Workload(Vec<Running>),
-    Real { copies: openmp::Copies, times: u64, time_limit: Duration },
+    Real { copies: real_programs::Copies, times: u64, time_limit: Duration },
 }
 
 impl Copies {

@@ -1,0 +1,232 @@
+//! Two copies at once of nine kinds of real programs, under plain Linux and as gangs, with the
+//! default settings of their runtimes; and one alone.
+//!
+//! "Alone" is one copy under plain Linux, as a person has it who does not know of gangd. Each kind
+//! is to do as much work as gangs as under plain Linux. Those whose threads spin for each other are
+//! to do as much as one that has the machine for itself.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, ValueEnum};
+
+use crate::harness::alternate::{Condition, alternate};
+use crate::harness::lab::plain_and_default;
+use crate::harness::lab::{Lab, Under};
+use crate::harness::real_programs::{
+    Program, gromacs, java, lightgbm, mpich, numpy, onnxruntime, pytorch, qemu, r,
+};
+use crate::harness::report::Report;
+use crate::harness::samples::Sample;
+use crate::harness::stats::Estimate;
+use crate::harness::verdict::Better;
+use crate::promises::list;
+use crate::workload::seconds;
+
+const TIME: &str = "s_for_each_copy";
+const COPIES: usize = 2;
+const ROUNDS: usize = 3;
+/// How long one copy runs alone, but for its start, unless something else is asked for.
+const ALONE: Duration = Duration::from_secs(4);
+/// How long copies under plain Linux are waited for, unless something else is asked for. A third of
+/// it with `--quick`.
+const TIME_LIMIT: Duration = Duration::from_secs(30);
+
+#[derive(Args, Debug, Clone, Default)]
+pub struct Programs {
+    /// Kinds of programs [default: all that are installed]
+    #[arg(long, value_delimiter = ',')]
+    pub kinds: Vec<Kind>,
+    /// How often each solves its problem [default: as often as takes --seconds alone]
+    #[arg(long)]
+    pub times: Option<u64>,
+    /// Copies under plain Linux that have not ended by then are killed, and count as if they had,
+    /// in favour of plain Linux [default: 30s, with --quick 10s]
+    #[arg(long, value_parser = seconds)]
+    pub time_limit: Option<Duration>,
+}
+
+/// A kind of programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// Training of boosted trees, with libgomp
+    Lightgbm,
+    /// Inference by a pool of threads
+    Onnxruntime,
+    /// Ranks that exchange values
+    Mpich,
+    /// Molecular dynamics of water
+    Gromacs,
+    /// Threads of Java that allocate, with the parallel collector
+    Jvm,
+    /// A guest with a virtual CPU for each CPU
+    Qemu,
+    /// Training of layers, with OpenMP
+    Pytorch,
+    /// Inverses of matrices by OpenBLAS, with OpenMP
+    Numpy,
+    /// Processes of the package parallel
+    R,
+}
+
+impl Kind {
+    fn prepare(self, dir: &Path, cpus: usize) -> Result<Program> {
+        match self {
+            Kind::Lightgbm => lightgbm(dir),
+            Kind::Onnxruntime => onnxruntime(dir),
+            Kind::Mpich => mpich(dir, cpus),
+            Kind::Gromacs => gromacs(dir),
+            Kind::Jvm => java(dir),
+            Kind::Qemu => qemu(dir, cpus),
+            Kind::Pytorch => pytorch(dir),
+            Kind::Numpy => numpy(dir),
+            Kind::R => r(dir),
+        }
+    }
+
+    /// Whether its threads or processes spin for each other, as it comes. The JVM's threads block
+    /// but for moments at the end of a collection, and R's processes do not meet while they work.
+    fn spins(self) -> bool {
+        !matches!(self, Kind::Jvm | Kind::R)
+    }
+
+    /// Its name on the command line.
+    fn word(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+/// A program of a kind, with as much to do as was chosen.
+struct Subject {
+    kind: Kind,
+    program: Program,
+}
+
+impl Programs {
+    pub fn run(&self, lab: &Lab) -> Result<Report> {
+        ensure!(self.times != Some(0), "each program solves its problem at least once");
+        let dir = tempfile::tempdir().context("making a directory for the programs")?;
+        let (subjects, missing) = self.subjects(lab, dir.path())?;
+        let usual = if lab.options.quick { TIME_LIMIT / 3 } else { TIME_LIMIT };
+        let time_limit = self.time_limit.unwrap_or(usual);
+        let ways = plain_and_default(lab);
+        let mut conditions = Vec::new();
+        for Subject { program, .. } in &subjects {
+            conditions.push(Condition::new(alone(program), move |lab| {
+                measure(lab, program, &Under::Plain, 1, time_limit)
+            }));
+            for (way, under) in &ways {
+                conditions.push(Condition::new(at_once(program, way), move |lab| {
+                    measure(lab, program, under, COPIES, time_limit)
+                }));
+            }
+        }
+        let run = alternate(lab, "programs", lab.options.runs.unwrap_or(ROUNDS), &conditions)?;
+        let about = format!("{COPIES} copies of real programs at once, default settings");
+        let mut report = Report::new(lab, about, run, TIME);
+        report.notes.extend(missing);
+        if !lab.options.plain {
+            compare(&mut report, &subjects);
+        }
+        Ok(report)
+    }
+
+    /// The programs that are installed, each with as much to do; and why others are left out.
+    fn subjects(&self, lab: &Lab, dir: &Path) -> Result<(Vec<Subject>, Vec<String>)> {
+        let kinds = if self.kinds.is_empty() { Kind::value_variants() } else { &self.kinds };
+        let length = lab.length(ALONE);
+        let (mut subjects, mut missing) = (Vec::new(), Vec::new());
+        for &kind in kinds {
+            let program = kind.prepare(dir, lab.cpus).and_then(|program| match self.times {
+                Some(times) => Ok(program.with_times(times)),
+                None => program.sized(lab, length),
+            });
+            match program {
+                Ok(program) => subjects.push(Subject { kind, program }),
+                Err(error) => missing.push(format!("{}: {error:#}.", kind.word())),
+            }
+        }
+        ensure!(!subjects.is_empty(), "nothing to run: {}", missing.join(" "));
+        Ok((subjects, missing))
+    }
+}
+
+/// Work in the same time is the inverse of time for the same work.
+fn compare(report: &mut Report, subjects: &[Subject]) {
+    let (mut over_linux, mut over_alone) = (Worst::default(), Worst::default());
+    for Subject { kind, program } in subjects {
+        let gangs = at_once(program, "gangd");
+        let plain = at_once(program, "plain Linux");
+        over_linux.add(program, report.judge(&plain, &gangs, TIME, Better::Less));
+        let ratio = report.ratio(&alone(program), &gangs, TIME);
+        if kind.spins() {
+            over_alone.add(program, ratio);
+        }
+    }
+    for (promise, worst) in
+        [(&list::PROGRAMS_OVER_LINUX, over_linux), (&list::PROGRAMS_OVER_ALONE, over_alone)]
+    {
+        if worst.kinds > 0 {
+            report.promise_of(promise, &worst.detail(), worst.ratio);
+        }
+    }
+}
+
+/// The least of the ratios of several kinds.
+#[derive(Default)]
+struct Worst {
+    kinds: usize,
+    name: &'static str,
+    ratio: Option<Estimate>,
+}
+
+impl Worst {
+    fn add(&mut self, program: &Program, ratio: Option<Estimate>) {
+        self.kinds += 1;
+        let Some(ratio) = ratio else { return };
+        if self.ratio.is_none_or(|least| ratio.value < least.value) {
+            (self.name, self.ratio) = (program.name, Some(ratio));
+        }
+    }
+
+    fn detail(&self) -> String {
+        match self.name {
+            "" => format!("of {} measured", self.kinds),
+            name => format!("{name}, of {} measured", self.kinds),
+        }
+    }
+}
+
+fn alone(program: &Program) -> String {
+    format!("{}, alone", program.name)
+}
+
+fn at_once(program: &Program, way: &str) -> String {
+    format!("{}, {COPIES} at once, {way}", program.name)
+}
+
+fn measure(
+    lab: &Lab,
+    program: &Program,
+    under: &Under,
+    copies: usize,
+    time_limit: Duration,
+) -> Result<Sample> {
+    let daemon = lab.daemon_of(under)?;
+    let mut running = program.start(lab, daemon.as_ref(), copies)?;
+    // Plain Linux may keep copies from each other for minutes. One alone is compared with, and so
+    // has to end; and a limit in favour of gangs would hide what is promised.
+    let is_limited = copies > 1 && matches!(under, Under::Plain);
+    if is_limited {
+        running = running.within(time_limit);
+    }
+    let seen = running.look(lab.by(daemon.as_ref()));
+    let time_s = match is_limited {
+        true => running.finish_in_time()?,
+        false => Some(running.finish()?),
+    };
+    let ended = f64::from(u8::from(time_s.is_some()));
+    let time_s = time_s.unwrap_or(time_limit.as_secs_f64());
+    Ok(seen.with([(TIME, time_s / copies as f64), ("ended", ended)]))
+}

@@ -139,6 +139,15 @@ impl Home {
         matches!(self.placement, Placement::Threads { .. })
     }
 
+    /// The job lives there, or is going to. A tree has its members in its processes, and a job of
+    /// single threads in these, wherever they are: some came, and others began to leave, since it
+    /// was decided where the job is to live.
+    pub(crate) fn live_at(&mut self, placement: Placement) {
+        if let Placement::Cgroup { .. } = self.placement {
+            self.placement = placement;
+        }
+    }
+
     /// The members of a job of single threads that are on file.
     pub fn singles(&self) -> &[Single] {
         match &self.placement {

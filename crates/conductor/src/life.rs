@@ -625,7 +625,7 @@ impl Conductor {
         let job = self.job_mut(id)?;
         if permit(job, Moment::Move)? {
             if let Some(home) = &mut job.home {
-                home.placement = placement;
+                home.live_at(placement);
             }
         }
         Ok(job.record())
@@ -647,7 +647,7 @@ impl Conductor {
         if is_there {
             (job.regroup, job.regroup_failed_ns, job.way_by_limits) = (None, None, None);
             if let Some(home) = &mut job.home {
-                home.placement = placement;
+                home.live_at(placement);
                 // A tree has its members in its processes, wherever they are.
                 if matches!(home.placement, Placement::Cgroup { .. }) {
                     home.members.begin_move(controls);

@@ -480,9 +480,9 @@ impl Conductor {
         self.gaps.adapt(now.monotonic_ns, lower_ns, used);
         let gangs = self.gangs(&plans, &is_new);
         // Those that no timetable has are brought where they belong with the next one, which comes
-        // at once where they may have something of a gang's.
+        // at once where they may have something of a gang's, or may run in a job that stands still.
         let beside: Vec<JobId> = came.difference(&gangs).copied().collect();
-        if beside.iter().any(|&job| self.has_inheritors(job)) {
+        if beside.iter().any(|&job| self.has_inheritors(job) || self.is_paused_by_process(job)) {
             self.schedule.renew();
         }
         self.has_new_members.extend(beside);
@@ -564,6 +564,14 @@ impl Conductor {
         job.and_then(|job| job.home.as_ref()).is_some_and(|home| home.members.has_inheritors())
     }
 
+    /// Whether a job stands still whose processes are stopped one by one: what they started before
+    /// runs on.
+    fn is_paused_by_process(&self, id: JobId) -> bool {
+        let job = self.jobs.get(&id).filter(|job| job.standing == Standing::Paused);
+        let home = job.and_then(|job| job.home.as_ref());
+        home.is_some_and(|home| matches!(home.placement, Placement::Tree { .. }))
+    }
+
     /// Whether the next plans look for what the processes of a job without a cgroup started before
     /// they were stopped.
     pub fn is_stopping(&self, id: JobId) -> bool {
@@ -572,13 +580,9 @@ impl Conductor {
 
     /// Jobs without a cgroup are looked at again, for what their processes start before they stop.
     fn note_stopped(&mut self) {
-        for id in self.published.gangs() {
-            let job = self.jobs.get(id).filter(|job| job.standing == Standing::Paused);
-            let Some(home) = job.and_then(|job| job.home.as_ref()) else { continue };
-            if let Placement::Tree { .. } = home.placement {
-                self.stopped.insert(*id);
-            }
-        }
+        let gangs = self.published.gangs().iter().copied();
+        let paused: Vec<JobId> = gangs.filter(|&id| self.is_paused_by_process(id)).collect();
+        self.stopped.extend(paused);
     }
 
     /// Planning took so long: the next time it begins early enough.

@@ -60,6 +60,34 @@ fn move_that_is_refused_changes_nothing() {
 }
 
 #[test]
+fn move_keeps_members_that_came_meanwhile() {
+    let tree = |processes: &[(u32, u64)]| Placement::Tree { processes: processes.into() };
+    let mut core = in_state(State::Registered);
+    let asked = tree(&[(PID, STARTED)]);
+    core.join(NOW, JOB, home(asked.clone())).unwrap();
+    core.follow_in_tree(JOB, (8, 80)).unwrap();
+    let all = tree(&[(PID, STARTED), (8, 80)]);
+    assert_eq!(placements_of_a_move(&mut core, &asked), [all.clone(), all]);
+
+    let threads = |tids: &[u32]| Placement::Threads {
+        threads: tids.iter().map(|&tid| single(tid)).collect(),
+    };
+    let mut core = in_state(State::Registered);
+    let asked = threads(&[PID]);
+    core.join(NOW, JOB, home(asked.clone())).unwrap();
+    core.add_thread(JOB, single(8)).unwrap();
+    let all = threads(&[PID, 8]);
+    assert_eq!(placements_of_a_move(&mut core, &asked), [all.clone(), all]);
+}
+
+/// On file while a job moves, and once it has.
+fn placements_of_a_move(core: &mut Conductor, to: &Placement) -> [Placement; 2] {
+    let moving = core.expect_at(JOB, to.clone()).unwrap().unwrap();
+    let moved = core.moved(JOB, Policy::None, to.clone(), Controls::default()).unwrap().unwrap();
+    [moving.placement, moved.placement]
+}
+
+#[test]
 fn each_moment_does_in_each_state_what_the_table_says() {
     for state in State::ALL {
         for moment in Moment::ALL {

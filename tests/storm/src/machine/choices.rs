@@ -51,22 +51,28 @@ impl Machine {
             let nice =
                 if now.nice == -20 && !now.policy.is_realtime() { had.nice } else { now.nice };
             thread.own = Attributes { nice, ..now };
-            // As one that a real-time parent has started.
-            if now == Attributes::other(0) && (thread.was_reset || !thread.was_read) {
-                thread.may_have(had);
-            }
             // The nice value may be that of any thread that may have started it.
             for nice in thread.normal.iter().map(|it| it.nice).collect::<Vec<i32>>() {
                 thread.may_have(Attributes { nice, ..now });
             }
             thread.is_unswitched = !now.policy.is_realtime();
-            // One that was real-time of its own becomes an ordinary one.
-            let had = if had.policy.is_realtime() { Attributes::other(nice) } else { had };
-            thread.unread.extend(is_on_file.then_some(Attributes { nice, ..had }));
-            // It looks as one of a wide gang does in its slot: nobody can tell that it was chosen.
-            if now == WIDE {
-                thread.may_have(Attributes { nice, ..had });
+            // It may look as one that a real-time parent has started, or as one of a wide gang does
+            // in its slot. Nobody can tell that it was chosen, nor what its owner had chosen since
+            // the last read: sched_getattr(2) shows what a thread has, and nothing of before.
+            let read = thread.unread.first().copied().unwrap_or(had);
+            if now == Attributes::other(0) && (thread.was_reset || !thread.was_read) {
+                let at_start = thread.at_start.clone();
+                at_start.into_iter().chain([read]).for_each(|had| thread.may_have(had));
             }
+            // One that was real-time of its own becomes an ordinary one.
+            let ordinary = |had: Attributes| match had.policy.is_realtime() {
+                true => Attributes::other(nice),
+                false => Attributes { nice, ..had },
+            };
+            if now == WIDE {
+                thread.may_have(ordinary(read));
+            }
+            thread.unread.extend(is_on_file.then_some(ordinary(had)));
         }
     }
 

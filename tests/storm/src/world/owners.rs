@@ -12,18 +12,32 @@ use gang_timetable::{
     record::{Placement, Record},
 };
 
-use super::{MS, Pending, USERS, World, has_single, nth};
+use super::{Daemon, MS, Pending, USERS, World, has_single, nth};
 use crate::script::Kind;
 
 /// A number is given again after that long.
 const REUSED_AFTER_NS: u64 = 1_000 * MS;
 
-/// The attributes that a leaver's thread may have although its owner has chosen none.
-fn known_of(leaver: &Leaver, tid: u32) -> Option<Known> {
-    leaver.actions.iter().find_map(|action| match action {
+/// The attributes that a thread may have by these actions although its owner has chosen none.
+fn known_in(action: &Action, tid: u32) -> Option<Known> {
+    match action {
         Action::Attributes { tid: of, known, .. } => (*of == tid).then_some(*known),
         _ => None,
-    })
+    }
+}
+
+/// The same of a leaver's thread.
+fn known_of(leaver: &Leaver, tid: u32) -> Option<Known> {
+    leaver.actions.iter().find_map(|action| known_in(action, tid))
+}
+
+/// The same of all that switchers may do yet, and of orders that wait.
+fn known_by_switchers(daemon: &Daemon, tid: u32) -> impl Iterator<Item = Known> {
+    let timetables = daemon.lanes.iter().flat_map(|lane| [&**lane.line.current(), &*lane.last]);
+    let actions = timetables.flat_map(|it| {
+        it.parts.iter().flatten().chain(it.immediate.iter().map(|(_, action)| action))
+    });
+    actions.chain(&daemon.orders).filter_map(move |action| known_in(action, tid))
 }
 
 impl World {
@@ -162,14 +176,14 @@ impl World {
                 }
             };
             let low = if is_idle { SchedPolicy::Idle } else { SchedPolicy::Batch };
-            // As long as switchers follow a timetable from before its job moved, neither can be
-            // told; nor until its job is stated where it lives now.
-            let is_told = self.daemon.as_ref().is_none_or(|daemon| {
-                !daemon.core.schedule.is_changed() && !daemon.followed().is_behind
-            });
+            // A thread has a policy, and nothing says who gave it (sched(7)). Where its job has
+            // moved, both SCHED_BATCH and SCHED_IDLE may be gangd's. So it is as long as switchers
+            // follow a timetable from before that, or the one that states the job anew: that one
+            // may hold until its end, although the conductor knows by then that it was carried out.
             let has_moved =
                 of.map_or_else(|| leaver.is_some_and(|known| known.has_moved), Members::has_moved);
-            if (machine.is_apart(tid) && !is_told) || has_moved {
+            let mut known = self.daemon.iter().flat_map(|it| known_by_switchers(it, tid));
+            if has_moved || known.any(|it| it.has_moved || it.in_idle_group != is_idle) {
                 return;
             }
             let policy = [SchedPolicy::Other, low, SchedPolicy::RoundRobin][usize::from(b % 3)];

@@ -213,7 +213,7 @@ impl World {
             daemon.lanes.iter().all(|lane| lane.line.current().generation >= generation);
         let Some(of) = daemon.core.jobs.get(&job) else { return Ok(()) };
         let Some(home) = &of.home else { return Ok(()) };
-        let (before, to) = (of.spec.policy, by_policy(home.placement.clone(), policy));
+        let (before, to) = (of.spec.policy, by_policy(from.clone(), policy));
         let (normal, affinity) = (home.normal, home.affinity.clone());
         let [there, here] = [&to, &from].map(|at| self.members(normal, &affinity, at).controls);
         let Some(daemon) = &mut self.daemon else { return Ok(()) };
@@ -233,9 +233,15 @@ impl World {
                 return Ok(());
             };
             let (mut actions, in_slot) = (Vec::new(), daemon.core.jobs[&job].in_slot);
-            let (from, to) = (Standing::Filling, Standing::Released);
-            self.backend.actions(job, &home.members, from, to, in_slot, &mut actions);
+            let (filling, released) = (Standing::Filling, Standing::Released);
+            self.backend.actions(job, &home.members, filling, released, in_slot, &mut actions);
             actions.iter().for_each(|action| self.machine.borrow_mut().perform(action));
+        }
+        // The record says where gangs are until all processes have moved.
+        if policy == Policy::None {
+            self.hit(job, Moment::Move);
+            self.file(job, |core| core.expect_at(job, from.clone()))?;
+            self.effect()?;
         }
         self.hit(job, Moment::Moved);
         self.file(job, |core| {

@@ -44,7 +44,7 @@ impl Machine {
             // not choose that, too.
             if before.is_some_and(|it| it.reset_on_fork && !it.policy.is_realtime()) {
                 thread.is_unswitched = true;
-                thread.may_have(now);
+                thread.may_have(Attributes { reset_on_fork: false, ..now });
             }
         } else {
             // That of a wide gang in its slot is not its owner's.

@@ -197,6 +197,8 @@ fn the_time_that_a_message_takes() {
     let watched = Watched::new("message_timeout = '1s'\n");
     // An old connection may be silent for longer than a message may take.
     let mut client = watched.place.client();
+    // Its thread has a name of its own by then, and is counted.
+    assert_eq!(client.list_jobs().unwrap().jobs.len(), 1);
     let (clients, sockets) = watched.holds();
     let mut hanging: Vec<UnixStream> = (0..20).map(|_| watched.connect()).collect();
     for stream in &mut hanging {

@@ -112,8 +112,7 @@ impl Forecast {
     /// # Errors
     /// A [`Refusal`]; then nothing was changed, and the plans will be the same again.
     pub fn apply(&mut self, event: Event) -> Result<(), Refusal> {
-        if matches!(&event, Event::Load { threads, of_users } if self.schedule.has_load(*threads, of_users))
-        {
+        if self.schedule.is_known(&event) {
             return Ok(());
         }
         self.unplan();

@@ -1,7 +1,7 @@
 //! Requests that wait, by turns among users.
 //!
-//! Whoever asks much waits for himself: after each of his requests, every other user who waits has
-//! one. Requests of one user stay in their order.
+//! After each request of a user, every other user who waits has one: a flood of requests is waited
+//! for by its own user alone. Requests of one user stay in their order.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,12 +10,12 @@ use gang_schedule::UserId;
 /// On whose behalf something is asked; `None` is the daemon itself.
 pub type Payer = Option<UserId>;
 
-/// What waits.
+/// The requests that wait.
 #[derive(Debug)]
 pub struct Turns<T> {
     /// Queues that are not empty.
     waiting: BTreeMap<Payer, VecDeque<T>>,
-    /// Who was served last.
+    /// The user of the last request.
     last: Payer,
 }
 

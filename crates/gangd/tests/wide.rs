@@ -89,7 +89,7 @@ fn needs_root_what_is_started_in_a_slot_has_no_nice_value_of_it() {
     }
     let place = Place::new(&["--backend", "rt"]);
     let both = [(); 2].map(|()| Program::shell(FORKS));
-    // What single threads start is in no job, and nobody raises it.
+    // The children of single threads are in no job, and nobody raises them.
     let mut client = place.client();
     let job = client.register(&registration("job", 1)).unwrap();
     both.iter().for_each(|program| client.add_thread(job, program.pid_i64()).unwrap());

@@ -6,8 +6,7 @@
 //! Approach: shares are of two levels ([`Sharing::ByUser`]). Users share the machine; the jobs of a
 //! user share his part by their weights and classes. Ordinary threads of his outside of all jobs
 //! are among them, each like a job of default weight on one CPU (L18). A tier is shared by those
-//! who can run in it. [`Sharing::ByProgram`] has one level: each job weighs what it asks for, whoever
-//! owns it (L15).
+//! that can run in it. [`Sharing::ByProgram`] has one level: each job weighs what it asks for (L15).
 //!
 //! Terms:
 //! - *rows of a user*: the machine's worth of his jobs. Jobs that are as wide as the machine have a
@@ -22,8 +21,9 @@
 //! ```
 //!
 //! where w is the usual weight. So the user is there in as many rows as one who has a single job,
-//! and in fewer where he asks for less than the usual weight: whoever is nice is so to all. Nobody knows the user of
-//! some threads outside of all jobs. They weigh against all others as they would by program.
+//! and in fewer where he asks for less than the usual weight: whoever is nice is so to all. The
+//! users of some threads outside of all jobs are not known. They weigh against all others as they
+//! would by program.
 //!
 //! A job that leaves ahead of the floor leaves a debt. The next job of its user, in the same tier,
 //! begins ahead by as many slices. A debt that the floor has passed is forgotten.
@@ -37,7 +37,7 @@ use crate::schedule::{Job, Readiness, Schedule};
 use crate::turn::{REST_WEIGHT, SCALE, Tier};
 use crate::{JobId, UserId};
 
-/// Who shares with whom.
+/// How the machine is shared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sharing {
     /// All jobs with each other.
@@ -52,14 +52,14 @@ impl Sharing {
     /// The greatest share.
     pub const MAX: u32 = 10_000;
 
-    /// What all of a user weighs.
+    /// The weight of all of a user.
     fn of(shares: &BTreeMap<UserId, u32>, user: UserId) -> u128 {
         let share = shares.get(&user).copied().unwrap_or(Sharing::USUAL);
         u128::from(share) * u128::from(REST_WEIGHT * SCALE) / u128::from(Sharing::USUAL)
     }
 }
 
-/// What everybody weighs.
+/// The weights of all.
 #[derive(Debug, Default)]
 pub(crate) struct Weights {
     /// Of jobs that cannot run, some are missing: their weights stay.

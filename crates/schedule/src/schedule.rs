@@ -272,9 +272,10 @@ impl Schedule {
         self.rest.threads
     }
 
-    /// Whether the load is that already.
-    pub fn has_load(&self, threads: u32, of_users: &BTreeMap<UserId, u32>) -> bool {
-        (threads, of_users) == (self.rest.threads, &self.rest.of_users)
+    /// Whether an event tells of the load that there is already.
+    pub fn is_known(&self, event: &Event) -> bool {
+        let Event::Load { threads, of_users } = event else { return false };
+        (*threads, of_users) == (self.rest.threads, &self.rest.of_users)
     }
 
     /// The request of a job.
@@ -302,8 +303,7 @@ impl Schedule {
     /// # Errors
     /// A [`Refusal`]; then nothing was changed.
     pub fn apply(&mut self, event: Event) -> Result<(), Refusal> {
-        if matches!(&event, Event::Load { threads, of_users } if self.has_load(*threads, of_users))
-        {
+        if self.is_known(&event) {
             return Ok(());
         }
         // Of those who could run before.

@@ -77,7 +77,7 @@ impl Attributes {
 }
 
 /// The attributes of a thread of a wide gang in its slot: the nice value for the highest weight.
-/// What it starts has neither.
+/// Its children have neither.
 pub const WIDE: Attributes = Attributes { reset_on_fork: true, ..Attributes::other(-20) };
 
 /// SCHED_FIFO in slot, SCHED_IDLE out of it (sched(7)). The nice value stays what it was: the

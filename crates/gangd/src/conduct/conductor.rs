@@ -39,8 +39,8 @@ use crate::{
     guardian_keeper::Pulse,
 };
 
-/// For so long requests are run in a row, and one in any case, before the conductor looks at what is
-/// due.
+/// For so long requests are run in a row, and one in any case, before the conductor looks at what
+/// is due.
 const REQUESTS_NS: u64 = 200_000;
 
 /// The parts that the conductor needs besides its state.

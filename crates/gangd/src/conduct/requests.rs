@@ -28,7 +28,7 @@ thread_local! {
     static WORKS_FOR: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// What this thread asks from now on is a user's: the conductor serves users by turns.
+/// The requests of this thread are a user's from now on: the conductor serves users by turns.
 pub fn work_for(uid: u32) {
     WORKS_FOR.set(Some(uid));
 }

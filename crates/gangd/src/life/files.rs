@@ -50,7 +50,7 @@ impl JobFiles {
     }
 }
 
-/// What undoes a change of a job, as long as it is not on file.
+/// The inverse of a change of a job, as long as it is not on file.
 pub type Undo = Box<dyn FnOnce(&mut State) -> Result<(), Error> + Send>;
 
 impl Daemon {

@@ -157,7 +157,7 @@ pub struct Settings {
     pub retention: Retention,
     /// Whether jobs leave the groups in which they were called.
     pub leave: Leave,
-    /// Whose account users are on.
+    /// The accounts that users are on.
     pub accounts: Accounts,
     pub limits: Limits,
 }

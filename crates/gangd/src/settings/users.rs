@@ -1,4 +1,4 @@
-//! How users share the machine, and whose account a user is on.
+//! How users share the machine, and the accounts that they are on.
 
 use std::{collections::BTreeMap, fs, ops::RangeInclusive, path::Path};
 
@@ -86,7 +86,7 @@ const SYSTEM_UID_MAX: u32 = 999;
 /// The users that systemd makes for services with DynamicUser= (systemd.exec(5)).
 const DYNAMIC_USERS: RangeInclusive<u32> = 61184..=65519;
 
-/// Whose account a user of this machine is on, by login.defs(5) and subuid(5).
+/// The accounts of this machine's users, by login.defs(5) and subuid(5).
 pub fn accounts() -> Accounts {
     let read = |path: &str| fs::read_to_string(Path::new(path)).unwrap_or_default();
     let of_name = |name: &str| User::from_name(name).ok().flatten().map(|user| user.uid.as_raw());

@@ -10,23 +10,17 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 
 use crate::harness::alternate::{Condition, alternate};
 use crate::harness::lab::plain_and_default;
 use crate::harness::lab::{Lab, Under};
-use crate::harness::real_programs::{Program, Wait, gauss, numpy};
+use crate::harness::real_programs::{Amount, Program, Wait, gauss, numpy};
 use crate::harness::report::{Promise, Report};
-use crate::harness::samples::Sample;
 use crate::promises::list;
-use crate::workload::seconds;
 
 const TIME: &str = "s_for_each_copy";
-
-/// How long copies under plain Linux are waited for, unless something else is asked for. A third of
-/// it with `--quick`.
-const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Args, Debug, Clone, Default)]
 pub struct Openmp {
@@ -36,13 +30,8 @@ pub struct Openmp {
     /// How their threads wait for each other [default: default]
     #[arg(long, value_delimiter = ',')]
     pub wait: Vec<Wait>,
-    /// How often each solves its problem [default: as often as takes --seconds alone]
-    #[arg(long)]
-    pub times: Option<u64>,
-    /// Copies under plain Linux that have not ended by then count as if they had, in favour of
-    /// plain Linux, and as not ended [default: 30s, with --quick 10s]
-    #[arg(long, value_parser = seconds)]
-    pub time_limit: Option<Duration>,
+    #[command(flatten)]
+    pub amount: Amount,
 }
 
 /// A program that is measured.
@@ -95,18 +84,19 @@ impl Subject {
 
 impl Openmp {
     pub fn run(&self, lab: &Lab) -> Result<Report> {
-        ensure!(self.times != Some(0), "each program solves its problem at least once");
+        self.amount.check()?;
         let dir = tempfile::tempdir().context("making a directory for the programs")?;
         let (subjects, missing) = self.subjects(lab, dir.path())?;
-        let usual = if lab.options.quick { TIME_LIMIT / 3 } else { TIME_LIMIT };
-        let time_limit = self.time_limit.unwrap_or(usual);
+        // Plain Linux may keep two copies from each other for minutes.
+        let limit = self.amount.time_limit(lab);
+        let limit = move |under: &Under| matches!(under, Under::Plain).then_some(limit);
         let ways = plain_and_default(lab);
         let mut conditions = Vec::new();
         for subject in &subjects {
             for (way, under) in &ways {
                 for copies in [1, 2] {
                     conditions.push(Condition::new(subject.name(way, copies), move |lab| {
-                        measure(lab, &subject.program, under, copies, time_limit)
+                        subject.program.measure(lab, under, (copies, TIME), limit(under))
                     }));
                 }
             }
@@ -154,37 +144,11 @@ impl Openmp {
                 }
                 Err(error) => return Err(error),
             };
-            let times = match self.times {
-                Some(times) => times,
-                None => program.waiting(Wait::Default).sized(lab, length)?.times,
-            };
+            let times = self.amount.give(program.waiting(Wait::Default), lab, length)?.times;
             let waiting =
                 |&wait| Subject { which, program: program.waiting(wait).with_times(times), wait };
             subjects.extend(wait.iter().map(waiting));
         }
         Ok((subjects, missing))
     }
-}
-
-fn measure(
-    lab: &Lab,
-    program: &Program,
-    under: &Under,
-    copies: usize,
-    time_limit: Duration,
-) -> Result<Sample> {
-    let daemon = lab.daemon_of(under)?;
-    let mut running = program.start(lab, daemon.as_ref(), copies)?;
-    // Plain Linux may keep two copies from each other for minutes.
-    if matches!(under, Under::Plain) {
-        running = running.within(time_limit);
-    }
-    let seen = running.look(lab.by(daemon.as_ref()));
-    let time_s = match under {
-        Under::Plain => running.finish_in_time()?,
-        _ => Some(running.finish()?),
-    };
-    let ended = f64::from(u8::from(time_s.is_some()));
-    let time_s = time_s.unwrap_or(time_limit.as_secs_f64());
-    Ok(seen.with([(TIME, time_s / copies as f64), ("ended", ended)]))
 }

@@ -15,36 +15,26 @@ use crate::harness::alternate::{Condition, alternate};
 use crate::harness::lab::plain_and_default;
 use crate::harness::lab::{Lab, Under};
 use crate::harness::real_programs::{
-    Program, gromacs, java, lightgbm, mpich, numpy, onnxruntime, pytorch, qemu, r,
+    Amount, Program, gromacs, java, lightgbm, mpich, numpy, onnxruntime, pytorch, qemu, r,
 };
 use crate::harness::report::Report;
-use crate::harness::samples::Sample;
 use crate::harness::stats::Estimate;
 use crate::harness::verdict::Better;
 use crate::promises::list;
-use crate::workload::seconds;
 
 const TIME: &str = "s_for_each_copy";
 const COPIES: usize = 2;
 const ROUNDS: usize = 3;
 /// How long one copy runs alone, but for its start, unless something else is asked for.
 const ALONE: Duration = Duration::from_secs(4);
-/// How long copies under plain Linux are waited for, unless something else is asked for. A third of
-/// it with `--quick`.
-const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Args, Debug, Clone, Default)]
 pub struct Programs {
     /// Kinds of programs [default: all that are installed]
     #[arg(long, value_delimiter = ',')]
     pub kinds: Vec<Kind>,
-    /// How often each solves its problem [default: as often as takes --seconds alone]
-    #[arg(long)]
-    pub times: Option<u64>,
-    /// Copies under plain Linux that have not ended by then are killed, and count as if they had,
-    /// in favour of plain Linux [default: 30s, with --quick 10s]
-    #[arg(long, value_parser = seconds)]
-    pub time_limit: Option<Duration>,
+    #[command(flatten)]
+    pub amount: Amount,
 }
 
 /// A kind of programs.
@@ -105,20 +95,22 @@ struct Subject {
 
 impl Programs {
     pub fn run(&self, lab: &Lab) -> Result<Report> {
-        ensure!(self.times != Some(0), "each program solves its problem at least once");
+        self.amount.check()?;
         let dir = tempfile::tempdir().context("making a directory for the programs")?;
         let (subjects, missing) = self.subjects(lab, dir.path())?;
-        let usual = if lab.options.quick { TIME_LIMIT / 3 } else { TIME_LIMIT };
-        let time_limit = self.time_limit.unwrap_or(usual);
+        // Plain Linux may keep copies from each other for minutes. One alone is compared with, and
+        // so has to end; and a limit in favour of gangs would hide what is promised.
+        let limit = self.amount.time_limit(lab);
+        let limit = move |under: &Under| matches!(under, Under::Plain).then_some(limit);
         let ways = plain_and_default(lab);
         let mut conditions = Vec::new();
         for Subject { program, .. } in &subjects {
             conditions.push(Condition::new(alone(program), move |lab| {
-                measure(lab, program, &Under::Plain, 1, time_limit)
+                program.measure(lab, &Under::Plain, (1, TIME), None)
             }));
             for (way, under) in &ways {
                 conditions.push(Condition::new(at_once(program, way), move |lab| {
-                    measure(lab, program, under, COPIES, time_limit)
+                    program.measure(lab, under, (COPIES, TIME), limit(under))
                 }));
             }
         }
@@ -138,10 +130,8 @@ impl Programs {
         let length = lab.length(ALONE);
         let (mut subjects, mut missing) = (Vec::new(), Vec::new());
         for &kind in kinds {
-            let program = kind.prepare(dir, lab.cpus).and_then(|program| match self.times {
-                Some(times) => Ok(program.with_times(times)),
-                None => program.sized(lab, length),
-            });
+            let program = kind.prepare(dir, lab.cpus);
+            let program = program.and_then(|program| self.amount.give(program, lab, length));
             match program {
                 Ok(program) => subjects.push(Subject { kind, program }),
                 Err(error) => missing.push(format!("{}: {error:#}.", kind.word())),
@@ -204,29 +194,4 @@ fn alone(program: &Program) -> String {
 
 fn at_once(program: &Program, way: &str) -> String {
     format!("{}, {COPIES} at once, {way}", program.name)
-}
-
-fn measure(
-    lab: &Lab,
-    program: &Program,
-    under: &Under,
-    copies: usize,
-    time_limit: Duration,
-) -> Result<Sample> {
-    let daemon = lab.daemon_of(under)?;
-    let mut running = program.start(lab, daemon.as_ref(), copies)?;
-    // Plain Linux may keep copies from each other for minutes. One alone is compared with, and so
-    // has to end; and a limit in favour of gangs would hide what is promised.
-    let is_limited = copies > 1 && matches!(under, Under::Plain);
-    if is_limited {
-        running = running.within(time_limit);
-    }
-    let seen = running.look(lab.by(daemon.as_ref()));
-    let time_s = match is_limited {
-        true => running.finish_in_time()?,
-        false => Some(running.finish()?),
-    };
-    let ended = f64::from(u8::from(time_s.is_some()));
-    let time_s = time_s.unwrap_or(time_limit.as_secs_f64());
-    Ok(seen.with([(TIME, time_s / copies as f64), ("ended", ended)]))
 }

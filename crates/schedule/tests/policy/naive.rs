@@ -34,7 +34,7 @@ struct Naive {
     of_users: Vec<(UserId, u32)>,
     rest_weight: u128,
     rest_vtime: u128,
-    /// Who left ahead of the floor: user and tier, and up to which virtual time.
+    /// Users who left ahead of the floor: in which tier, and up to which virtual time.
     debts: Vec<(UserId, usize, u128)>,
     floors: [u128; 3],
     allowance: i64,
@@ -94,7 +94,7 @@ impl Naive {
         }
     }
 
-    /// What a job asks for, in hundredths.
+    /// The weight that a job asks for, in hundredths.
     fn asked(&self, spec: &Spec) -> u128 {
         let percent = match spec.class {
             Class::Interactive => self.config.class_weights.interactive,
@@ -109,7 +109,7 @@ impl Naive {
         self.demand(spec).unwrap().iter().map(|(_, count)| count).sum()
     }
 
-    /// What all of a user have asked for in a tier, each with its width: jobs that can run, and
+    /// The weights that all of a user ask for in a tier, with their widths: jobs that can run, and
     /// threads outside of all jobs.
     fn of_user(&self, user: UserId, tier: usize) -> Vec<(u128, u128)> {
         let jobs = self.jobs.iter().filter(|job| {
@@ -125,7 +125,7 @@ impl Naive {
         all
     }
 
-    /// What a program of a user weighs that asks for so much.
+    /// The weight of a program of a user that asks for so much.
     fn part(&self, user: UserId, tier: usize, asked: u128) -> u128 {
         let Sharing::ByUser(shares) = &self.config.sharing else { return asked };
         let share = u128::from(shares.get(&user).copied().unwrap_or(100)) * 10_000;

@@ -241,8 +241,8 @@ proptest! {
     ) {
         let mut schedule = machine(4, 0, &[]);
         schedule.apply(Event::Sharing(Sharing::ByUser([(UserId(1), share)].into()))).unwrap();
-        schedule.apply(Event::Arrived { job: JobId(0), spec: Spec { user: UserId(1), ..Spec::new(4) } })
-            .unwrap();
+        let spec = Spec { user: UserId(1), ..Spec::new(4) };
+        schedule.apply(Event::Arrived { job: JobId(0), spec }).unwrap();
         let of_users = [(UserId(2), 4 * threads)].into();
         schedule.apply(Event::Load { threads: 4 * threads, of_users }).unwrap();
         let asks_for_less = threads == 0 && jobs.iter().all(|(weight, _)| *weight < 100);

@@ -1,4 +1,4 @@
-//! What must hold of all threads, whatever happened before.
+//! Invariants of all threads, whatever happened before.
 
 use gang_schedule::CpuSet;
 use gang_timetable::{Attributes, Members, is_raised};

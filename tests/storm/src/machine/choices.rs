@@ -1,4 +1,4 @@
-//! What owners choose for their threads, and what is kept on file of that.
+//! Choices of owners for their threads, and the part of them that is on file.
 
 use std::collections::BTreeMap;
 

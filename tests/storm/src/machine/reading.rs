@@ -1,4 +1,4 @@
-//! What a daemon reads of the members of its jobs.
+//! Readings of a daemon, of the members of its jobs.
 
 use std::collections::BTreeMap;
 

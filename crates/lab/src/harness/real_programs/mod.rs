@@ -2,6 +2,7 @@
 //! library, a simulation of molecules, a virtual machine. All run with the default settings of
 //! their runtime. Those that are not installed say what to install.
 
+mod amount;
 mod copies;
 mod gromacs;
 mod mpi;
@@ -19,6 +20,7 @@ use crate::harness::daemon::Daemon;
 use crate::harness::duration;
 use crate::harness::lab::{Gang, Lab};
 use crate::workload::window::now_ns;
+pub use amount::Amount;
 pub use copies::Copies;
 use copies::LIMIT;
 pub use gromacs::gromacs;

@@ -6,7 +6,12 @@
 
 use std::{cell::Cell, collections::BTreeSet, path::Path, time::Duration};
 
-use gang_linux::{Roots, cgroup::Group, error::unless_gone, process};
+use gang_linux::{
+    Roots,
+    cgroup::Group,
+    error::{is_gone, unless_gone},
+    process,
+};
 use gang_schedule::CpuSet;
 use gang_timetable::{
     Attributes,
@@ -290,6 +295,22 @@ fn release_other(other: &Group, record: &Past<'_>) -> Found {
 
 fn release_tree(proc_root: &Path, processes: &[(u32, u64)], record: &Past<'_>) -> Found {
     let mut found = Found::default();
+    for round in 0..ROUNDS_MAX {
+        let once = release_tree_once(proc_root, processes, record);
+        if round == 0 {
+            found.threads = once.threads;
+        }
+        found.lowered += once.lowered;
+        found.paused = found.paused.max(once.paused);
+        if once.lowered == 0 {
+            break;
+        }
+    }
+    found
+}
+
+fn release_tree_once(proc_root: &Path, processes: &[(u32, u64)], record: &Past<'_>) -> Found {
+    let mut found = Found::default();
     let alive = processes.iter().filter(|(pid, started)| {
         process::stat(proc_root, *pid).is_ok_and(|stat| stat.start_ticks == *started)
     });
@@ -349,12 +370,15 @@ fn release_to(tid: u32, normal: Attributes, record: &Past<'_>) -> bool {
     let Ok(now) = thread::attributes(tid) else { return unpinned };
     let had = gang_timetable::released(&now, &normal).filter(|_| !record.keeps_attributes);
     let Some(had) = had else { return unpinned };
-    let released = thread::set_attributes(tid, &had).is_ok();
+    let released = thread::set_attributes(tid, &had);
+    if let Some(error) = released.as_ref().err().filter(|error| !is_gone(error)) {
+        tracing::error!(tid, ?now, ?had, %error, "a thread stays as gangd has it");
+    }
     if record.pins.is_none() && !record.affinity.is_empty() {
         // Refused where none of them is online any more; then any CPU is as good.
         let _ = thread::set_affinity(tid, &everywhere(record));
     }
-    released || unpinned
+    released.is_ok() || unpinned
 }
 
 /// Gives a thread back the CPUs that it could have without gangd, where it has none that it chose;

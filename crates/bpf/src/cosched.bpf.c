@@ -520,6 +520,31 @@ int look_around(struct bpf_iter__task *context)
 	return 0;
 }
 
+/* A thread that runs or waits for a CPU. */
+struct runnable {
+	__u64 group;
+	__u32 tid;
+	__u32 uid;
+};
+
+/* Writes which threads run or wait for a CPU; of the kernel and of who asks, none. */
+SEC("iter/task")
+int list_runnable(struct bpf_iter__task *context)
+{
+	struct task_struct *task = context->task;
+	struct runnable r = {};
+
+	if (!task || !task->pid || task->__state || task->flags & PF_KTHREAD)
+		return 0;
+	if (task->tgid == (int)(bpf_get_current_pid_tgid() >> 32))
+		return 0;
+	r.group = task->cgroups->dfl_cgrp->kn->id;
+	r.tid = task->pid;
+	r.uid = task->cred->uid.val;
+	bpf_seq_write(context->meta->seq, &r, sizeof(r));
+	return 0;
+}
+
 /* Books the time of a gang up to now, for who wants to read or to change its slots. */
 SEC("syscall")
 int book_now(__u64 *id)

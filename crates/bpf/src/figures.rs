@@ -35,6 +35,16 @@ pub struct Wait {
     pub used_ns: u64,
 }
 
+/// A thread that runs or waits for a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunnableThread {
+    /// The number of its cgroup (version 2).
+    pub group: u64,
+    /// Its numbers, and its user's, are those of the machine.
+    pub tid: u32,
+    pub uid: u32,
+}
+
 /// A gang's time on one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OnCpu {

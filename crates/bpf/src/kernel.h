@@ -59,6 +59,14 @@ struct cgroup {
 	struct kernfs_node *kn;
 };
 
+typedef struct {
+	unsigned int val;
+} kuid_t;
+
+struct cred {
+	kuid_t uid;
+};
+
 struct css_set {
 	struct cgroup *dfl_cgrp;
 };
@@ -110,6 +118,7 @@ struct task_struct {
 	unsigned int sched_reset_on_fork : 1;
 	unsigned int flags;
 	char comm[16];
+	const struct cred *cred;
 	struct css_set *cgroups;
 	struct sched_entity se;
 };
@@ -131,7 +140,14 @@ struct pt_regs {
 #define CALL syscallno
 #endif
 
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
 struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
 	struct task_struct *task;
 };
 

@@ -1,8 +1,8 @@
 //! The values in the maps of `cosched.bpf.c`.
 
 use crate::{
-    Culprit, GangSums, OnCpu, SLOTS_MAX, SchedClass, SlotTime, Wait,
-    shared::{self, Closing, Cpu, Damage, Gang, Share, Shared, Slots},
+    Culprit, GangSums, OnCpu, RunnableThread, SLOTS_MAX, SchedClass, SlotTime, Wait,
+    shared::{self, Closing, Cpu, Damage, Gang, Runnable, Share, Shared, Slots},
 };
 
 /// A gang that nothing is known of up to a moment.
@@ -98,6 +98,15 @@ pub fn short_tasks(cpu: &[u8]) -> u64 {
 pub fn wait(wait: &[u8]) -> Wait {
     let shared::Wait { slots_ns, used_ns, cpu, tid, before, .. } = Shared::read(wait);
     Wait { cpu, raised: tid, was_asked: before > 0, slots_ns, used_ns }
+}
+
+/// The threads that were listed.
+pub fn runnable_threads(written: &[u8]) -> Vec<RunnableThread> {
+    let all = written.chunks_exact(Runnable::SIZE).map(|thread| {
+        let Runnable { group, tid, uid } = Shared::read(thread);
+        RunnableThread { group, tid, uid }
+    });
+    all.collect()
 }
 
 /// A CPU that is closed for a time.

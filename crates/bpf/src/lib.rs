@@ -38,7 +38,7 @@ mod ticks;
 #[path = "../tests/native/mod.rs"]
 mod native;
 
-pub use figures::{Culprit, GangSums, OnCpu, SchedClass, Wait};
+pub use figures::{Culprit, GangSums, OnCpu, RunnableThread, SchedClass, Wait};
 pub use meter::Meter;
 pub use profiler::Profiler;
 pub use ticks::{Coscheduling, Sleep, Sum, Tick, Who};

@@ -15,7 +15,7 @@ use std::{
 use libbpf_rs::{ErrorKind, Link, MapCore, MapFlags, Object, ProgramInput, RingBufferBuilder};
 
 use crate::{
-    Culprit, GangSums, NotMeasured, OnCpu, SlotTime, Wait, layout,
+    Culprit, GangSums, NotMeasured, OnCpu, RunnableThread, SlotTime, Wait, layout,
     object::{self, Aligned, map, program, refused},
 };
 
@@ -26,7 +26,7 @@ const CULPRITS_LISTED: usize = 5;
 const READ_AGAIN: usize = 10;
 
 /// The programs that are called, and not attached to the scheduler.
-const CALLED: [&str; 4] = ["book_now", "await", "close_way", "look_around"];
+const CALLED: [&str; 5] = ["book_now", "await", "close_way", "look_around", "list_runnable"];
 
 /// The arrays with a value for each CPU.
 const OF_CPUS: [&str; 1] = ["ways"];
@@ -104,6 +104,15 @@ impl Meter {
     /// not been switched since. Takes the longer, the more threads there are.
     pub fn look_around(&self) -> Result<(), NotMeasured> {
         object::look_around(&self.object)
+    }
+
+    /// The threads that run or wait for a CPU, but for those of the kernel and of this process.
+    /// Takes the longer, the more threads there are.
+    pub fn runnable_threads(&self) -> Result<Vec<RunnableThread>, NotMeasured> {
+        let mut written = Vec::new();
+        let doing = "list the threads that want to run";
+        object::run_through(&self.object, "list_runnable", doing, &mut written)?;
+        Ok(layout::runnable_threads(&written))
     }
 
     /// The values of a gang begin at 0 from now on.

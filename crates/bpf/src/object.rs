@@ -47,9 +47,19 @@ fn has_rights() -> bool {
 /// Has the programs look at the threads that are there already.
 pub fn look_around(object: &Object) -> Result<(), NotMeasured> {
     let doing = "look at the threads that are there already";
-    let link = program(object, "look_around").attach().map_err(refused(doing))?;
+    run_through(object, "look_around", doing, &mut std::io::sink())
+}
+
+/// Runs a program for each thread of the machine, and passes on what it writes.
+pub fn run_through(
+    object: &Object,
+    name: &str,
+    doing: &'static str,
+    written: &mut impl std::io::Write,
+) -> Result<(), NotMeasured> {
+    let link = program(object, name).attach().map_err(refused(doing))?;
     let mut threads = Iter::new(&link).map_err(refused(doing))?;
-    let read = std::io::copy(&mut threads, &mut std::io::sink());
+    let read = std::io::copy(&mut threads, written);
     read.map(drop)
         .map_err(|error| NotMeasured::Refused { operation: doing, cause: error.to_string() })
 }

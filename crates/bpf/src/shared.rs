@@ -232,6 +232,11 @@ shared! {
         unused: u32,
     }
 
+    struct Runnable = "runnable" {
+        group: u64,
+        tid: u32,
+        uid: u32,
+    }
     struct Closing = "closing" {
         until_ns: u64,
         cpu: u32,

@@ -11,9 +11,13 @@
 //! the limits of what is known, the figure stays as it was. But such a job is no reason either to
 //! keep the rest from its turns. Where every count of a second finds others, they are a load, of as
 //! many threads as there are CPUs at most.
+//!
+//! Whose the threads are is listed less often, at any moment, and by the kernel's programs alone. Of
+//! each user, again, the least of the last few lists counts.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
+use gang_schedule::UserId;
 use gang_timetable::Runnable;
 
 /// The counts that the least is taken of.
@@ -22,6 +26,9 @@ const RECENT: usize = 3;
 /// As many of them as make a second.
 const REMEMBERED: usize = 10;
 
+/// A list says nothing any more after so long.
+const LISTS_HOLD_NS: u64 = 5_000_000_000;
+
 /// The load of the rest of the machine.
 #[derive(Clone, Debug, Default)]
 pub struct Load {
@@ -29,6 +36,8 @@ pub struct Load {
     threads: u32,
     /// Counts since one was missing.
     in_a_row: usize,
+    /// The last lists: when (CLOCK_MONOTONIC), and how many threads were whose.
+    lists: VecDeque<(u64, BTreeMap<UserId, u32>)>,
 }
 
 impl Load {
@@ -63,6 +72,38 @@ impl Load {
         self.threads
     }
 
+    /// Takes note of whose the threads are that want to run.
+    pub fn saw_users(&mut self, now_ns: u64, threads: BTreeMap<UserId, u32>) {
+        self.lists.push_back((now_ns, threads));
+        self.lists.retain(|(at_ns, _)| at_ns + LISTS_HOLD_NS > now_ns);
+        if self.lists.len() > RECENT {
+            self.lists.pop_front();
+        }
+    }
+
+    /// Of how many of the threads it is known whose they are.
+    pub fn of_users(&self) -> BTreeMap<UserId, u32> {
+        let Some((_, last)) = self.lists.back().filter(|_| self.lists.len() >= RECENT) else {
+            return BTreeMap::new();
+        };
+        let least =
+            |user| self.lists.iter().map(|(_, of)| of.get(user).copied().unwrap_or(0)).min();
+        let seen = last.keys().filter_map(|user| Some((*user, least(user)?)));
+        let seen: BTreeMap<UserId, u32> = seen.filter(|(_, count)| *count > 0).collect();
+        let (all, mut left) = (seen.values().sum::<u32>(), self.threads);
+        if all <= self.threads {
+            return seen;
+        }
+        // There were more at those moments than stay: each has his part of those that stay.
+        let part = |(user, count): (UserId, u32)| {
+            let part = u64::from(count) * u64::from(self.threads);
+            let part = (part.div_ceil(u64::from(all)) as u32).min(left);
+            left -= part;
+            (user, part)
+        };
+        seen.into_iter().map(part).collect()
+    }
+
     /// There are as many counts as make a load. Before that, the load is 0 in any case.
     pub fn is_known(&self) -> bool {
         self.in_a_row >= RECENT
@@ -71,6 +112,7 @@ impl Load {
     /// Nobody counted for a while.
     pub fn pauses(&mut self) {
         self.in_a_row = 0;
+        self.lists.clear();
     }
 }
 
@@ -107,6 +149,23 @@ mod tests {
         assert_eq!([5, 5, 5].map(|all| after(&mut load, all)), [(0, false), (0, false), (2, true)]);
         load.pauses();
         assert_eq!([3, 5, 5].map(|all| after(&mut load, all)), [(0, false), (0, false), (0, true)]);
+    }
+
+    #[test]
+    fn threads_that_stay_are_on_the_accounts_of_their_users() {
+        let mut load = Load::default();
+        let (one, other) = (UserId(1), UserId(2));
+        (0..3).for_each(|_| load.saw(7, exactly(2), 1, 2));
+        load.saw_users(1, [(one, 3), (other, 1)].into());
+        load.saw_users(2, [(one, 2), (other, 3)].into());
+        assert!(load.of_users().is_empty(), "two lists are too few");
+        load.saw_users(3, [(one, 5), (other, 1), (UserId(3), 9)].into());
+        assert_eq!(load.of_users(), [(one, 2), (other, 1)].into(), "one is nobody's that is known");
+        // One thread stays, whoever has it.
+        (0..3).for_each(|_| load.saw(4, exactly(2), 1, 2));
+        assert_eq!(load.of_users().values().sum::<u32>(), 1);
+        load.saw_users(3 + LISTS_HOLD_NS, [(one, 2)].into());
+        assert!(load.of_users().is_empty(), "the others are too old");
     }
 
     #[test]

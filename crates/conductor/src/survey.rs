@@ -1,6 +1,8 @@
 //! Observations of the machine, and what follows from them.
 
-use gang_schedule::{Event, JobId, Policy};
+use std::collections::BTreeMap;
+
+use gang_schedule::{Event, JobId, Policy, Sharing};
 use gang_timetable::Runnable;
 
 use crate::{
@@ -80,10 +82,30 @@ impl Conductor {
         if self.load.rises() {
             self.round.suspects = self.jobs.len();
         }
-        let threads = self.load.threads();
-        if threads != self.schedule.load() {
-            let _ = self.schedule.apply(Event::load(threads));
+        self.apply_load();
+    }
+
+    /// Whether it matters whose the threads are that want to run outside of gangs.
+    pub fn asks_for_users(&self) -> bool {
+        self.load.threads() > 0
+            && matches!(self.schedule.config().sharing, Sharing::ByUser(_))
+            && self.jobs.values().any(|job| self.eligibility(job).is_gang())
+    }
+
+    /// Takes note of whose the threads are that want to run outside of gangs: the user of each.
+    pub fn saw_users(&mut self, now: Now, uids: &[u32]) {
+        let mut threads = BTreeMap::new();
+        for &uid in uids {
+            *threads.entry(self.account_of(uid)).or_default() += 1;
         }
+        self.load.saw_users(now.monotonic_ns, threads);
+        self.apply_load();
+    }
+
+    fn apply_load(&mut self) {
+        let threads = self.load.threads();
+        let of_users = self.load.of_users();
+        let _ = self.schedule.apply(Event::Load { threads, of_users });
     }
 
     /// Takes note of how many short tasks have had a CPU of gangs up to now; absent where that is

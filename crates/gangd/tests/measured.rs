@@ -294,6 +294,19 @@ fn needs_root_and_bpf_sums_over_slots_fit_together() {
     });
 }
 
+#[test]
+fn needs_root_and_bpf_threads_that_want_to_run_are_listed() {
+    let Some(meter) = own_meter() else { return };
+    let (spinner, sleeper) = (spinning_on(cpus()[0]), Program::sleeper());
+    wait_until("the one that spins is listed, and the one that sleeps is not", || {
+        let threads = meter.runnable_threads().unwrap();
+        let is_listed = |pid: u32| threads.iter().find(|it| it.tid == pid);
+        assert!(threads.iter().all(|it| it.tid != std::process::id()), "this process is not");
+        is_listed(spinner.pid()).is_some_and(|it| it.uid == 0 && it.group != 0)
+            && is_listed(sleeper.pid()).is_none()
+    });
+}
+
 /// From here on the skews that are counted are of 1,024 microseconds and more.
 const LONG: usize = 64;
 

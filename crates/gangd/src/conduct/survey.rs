@@ -62,6 +62,9 @@ impl Survey {
         }
         self.look_at_ns = now.monotonic_ns + LOOK_EVERY_NS;
         self.count_runnable(state);
+        if state.core.asks_for_users() {
+            state.measured.list_runnable();
+        }
         let machine = state.core.machine();
         let short_tasks = state.measured.short_tasks(machine, state.core.jobs.values());
         state.core.saw_short_tasks(short_tasks);

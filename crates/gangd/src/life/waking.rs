@@ -15,7 +15,8 @@ impl Daemon {
     pub fn measure(self: &Arc<Daemon>) {
         self.measuring.begin(self.settings().measure, |meter| {
             // Without a conductor there is nothing to measure.
-            let _ = self.conductor.ask(move |state| state.begin_measuring(meter));
+            let looks = self.measuring.looks.clone();
+            let _ = self.conductor.ask(move |state| state.begin_measuring(meter, looks));
         });
         let hearing = Arc::clone(self);
         let spawned = thread::Builder::new().name("waking".into()).spawn(move || {
@@ -31,14 +32,16 @@ impl Daemon {
         if let Err(error) = spawned {
             tracing::warn!(%error, "gangs give way to nobody");
         }
-        self.measuring.look_when_asked();
+        self.measuring.look_when_asked(|threads| {
+            let _ = self.conductor.ask(move |state| state.saw_runnable(&threads));
+        });
     }
 
     /// Lets jobs that slept take part in the schedule as soon as they want to run. Returns where
     /// nothing is measured.
     fn hear_who_wakes(&self) {
         // Jobs that wake are not to wait for a gap of others.
-        let mut priority = ThreadPriority::of(&self.client_priority);
+        let mut priority = ThreadPriority::of(&self.client_priority, None);
         self.measuring.hear_who_wakes(|mut groups| {
             groups.truncate(WAKINGS_AT_ONCE);
             let _ = self.conductor.ask(move |state| state.woke(&groups));

@@ -7,21 +7,25 @@
 //! Approach: the slots are sent with the plan. When a plan is taken back, the slots are sent again
 //! from the moment at which they change. Time that has passed is booked by then.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use gang_bpf::{GangSums, Meter, SlotTime};
-use gang_conductor::{Job, effects::Planned};
+use gang_conductor::{Conductor, Job, effects::Planned};
 use gang_linux::clock;
 use gang_schedule::{Config, JobId, Policy, clock as slices};
 use gang_timetable::record::Placement;
 
-use super::measuring::group_number;
+use super::measuring::{Looks, group_number};
 
 /// The jobs that are measured, as the conductor keeps them.
 #[derive(Debug, Default)]
 pub struct MeasuredGangs {
     /// Absent as long as nothing is measured.
     meter: Option<Arc<Meter>>,
+    looks: Arc<Looks>,
     gangs: BTreeMap<JobId, Gang>,
 }
 
@@ -34,8 +38,13 @@ struct Gang {
 
 impl MeasuredGangs {
     /// Measures from now on. The slots of jobs that are there already must be sent once more.
-    pub fn begin<'a>(&mut self, meter: Arc<Meter>, jobs: impl Iterator<Item = &'a Job>) {
-        self.meter = Some(meter);
+    pub fn begin<'a>(
+        &mut self,
+        meter: Arc<Meter>,
+        looks: Arc<Looks>,
+        jobs: impl Iterator<Item = &'a Job>,
+    ) {
+        (self.meter, self.looks) = (Some(meter), looks);
         jobs.for_each(|job| self.watch(job));
     }
 
@@ -64,6 +73,17 @@ impl MeasuredGangs {
     /// How many threads of a job want to run; `None` where the job is not measured.
     pub fn runnable(&self, job: JobId) -> Option<u32> {
         self.meter.as_ref()?.runnable(self.gangs.get(&job)?.group).ok()
+    }
+
+    /// Asks for a list of the threads that want to run.
+    pub fn list_runnable(&self) {
+        self.looks.list();
+    }
+
+    /// The groups of the jobs that are gangs.
+    pub fn gangs_by_group(&self, core: &Conductor) -> BTreeSet<u64> {
+        let is_gang = |job| core.job(job).is_ok_and(|job| job.spec.policy == Policy::Gang);
+        self.gangs.iter().filter(|(job, _)| is_gang(**job)).map(|(_, gang)| gang.group).collect()
     }
 
     /// How many short tasks have had a CPU of gangs up to now. `None` where a gang is not measured:

@@ -11,9 +11,11 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, Thread},
+    time::{Duration, Instant},
 };
 
-use gang_bpf::{Meter, NotMeasured, Wait};
+use gang_bpf::{Meter, NotMeasured, RunnableThread, Wait};
+use gang_linux::clock;
 use gang_protocol::v1;
 use gang_timetable::record::Placement;
 
@@ -21,11 +23,45 @@ use gang_timetable::record::Placement;
 #[derive(Debug, Default)]
 pub struct Measuring {
     meter: OnceLock<Result<Arc<Meter>, String>>,
-    /// The thread that looks at the threads of the machine, once there is one.
-    looker: OnceLock<Thread>,
-    /// A look is asked for.
-    is_asked: AtomicBool,
+    /// What is asked of the thread that looks at the threads of the machine.
+    pub looks: Arc<Looks>,
 }
+
+/// Looks at the threads of the machine, which another thread makes: with many threads, a look takes
+/// the kernel milliseconds.
+#[derive(Debug, Default)]
+pub struct Looks {
+    /// The thread that looks, once there is one.
+    looker: OnceLock<Thread>,
+    is_asked: AtomicBool,
+    is_list_asked: AtomicBool,
+}
+
+impl Looks {
+    /// Asks for a look, because processes have come or have changed their group. The look counts
+    /// those of their threads that run or wait for a CPU.
+    pub fn look_around(&self) {
+        self.is_asked.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Asks for a list of the threads that run or wait for a CPU.
+    pub fn list(&self) {
+        // One look answers all that ask before it.
+        if !self.is_list_asked.swap(true, Ordering::AcqRel) {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(looker) = self.looker.get() {
+            looker.unpark();
+        }
+    }
+}
+
+/// Lists of threads take so small a part of the time of a CPU.
+const LISTS_ONE_IN: u32 = 1000;
 
 impl Measuring {
     /// The meter, or why there is none.
@@ -53,26 +89,35 @@ impl Measuring {
         let _ = self.meter.set(meter);
     }
 
-    /// Asks for a look, because processes have come or have changed their group. The look counts
-    /// those of their threads that run or wait for a CPU. The caller does not wait for the look:
-    /// with many threads it takes the kernel milliseconds.
-    pub fn look_around(&self) {
-        self.is_asked.store(true, Ordering::Release);
-        if let Some(looker) = self.looker.get() {
-            looker.unpark();
-        }
-    }
-
-    /// Looks at the threads that are there, and again on each request. Returns where nothing is
-    /// measured.
-    pub fn look_when_asked(&self) {
+    /// Looks at the threads that are there, and again on each request. `report` gets the lists that
+    /// were asked for. Returns where nothing is measured.
+    pub fn look_when_asked(&self, mut report: impl FnMut(Vec<RunnableThread>)) {
         let Ok(meter) = self.meter() else { return };
-        let _ = self.looker.set(thread::current());
+        let _ = self.looks.looker.set(thread::current());
+        self.looks.is_asked.store(true, Ordering::Release);
+        let mut list_at = Instant::now();
         loop {
-            if let Err(reason) = meter.look_around() {
+            if self.looks.is_asked.swap(false, Ordering::AcqRel)
+                && let Err(reason) = meter.look_around()
+            {
                 tracing::warn!(%reason, "threads are not measured before they are switched");
             }
-            while !self.is_asked.swap(false, Ordering::Acquire) {
+            let now = Instant::now();
+            let is_list_asked = self.looks.is_list_asked.load(Ordering::Acquire);
+            if is_list_asked && now >= list_at {
+                self.looks.is_list_asked.store(false, Ordering::Release);
+                let before_ns = clock::thread_cpu_ns();
+                match meter.runnable_threads() {
+                    Ok(threads) => report(threads),
+                    Err(reason) => {
+                        tracing::debug!(%reason, "whose threads want to run is not known");
+                    }
+                }
+                let took = Duration::from_nanos(clock::thread_cpu_ns() - before_ns);
+                list_at = now + took * LISTS_ONE_IN;
+            } else if is_list_asked {
+                thread::park_timeout(list_at - now);
+            } else if !self.looks.is_asked.load(Ordering::Acquire) {
                 thread::park();
             }
         }
@@ -98,7 +143,7 @@ impl Measuring {
             return;
         };
         match group_number(group).map(|group| meter.start_over(group)) {
-            Some(Ok(())) => self.look_around(),
+            Some(Ok(())) => self.looks.look_around(),
             // The job has ended.
             None | Some(Err(NotMeasured::NotWatched)) => {}
             Some(Err(reason)) => {

@@ -172,7 +172,7 @@ impl Session {
             (None, None) => Ok(0),
         };
         self.started().remove(&job);
-        self.daemon.measuring.look_around();
+        self.daemon.measuring.looks.look_around();
         match adopted {
             Ok(processes) => Ok((job, processes)),
             Err(error) => {
@@ -216,7 +216,7 @@ impl Session {
         // A client that adds itself waits for the answer. Other threads of it count once they are
         // switched.
         if Some(pid) != self.peer.pid {
-            self.daemon.measuring.look_around();
+            self.daemon.measuring.looks.look_around();
         }
         self.started().remove(&job);
         Ok(())

@@ -1,7 +1,27 @@
 //! Whether there is memory and disk for a job (L26).
 //!
 //! The needs that a job declares are held against what is free now, less what others were promised
-//! and do not use yet.
+//! and do not use yet, and less what those ask for who wait and came earlier.
+//!
+//! Problem: a promise keeps others out, although nothing is used of it. Who is promised everything,
+//! or waits for everything, would keep all others out for ever.
+//!
+//! Approach: a job that got no process within some seconds has no promise until it gets one. Who
+//! claims more than half of what the claims of others leave is held to that half, every other
+//! minute. A gang has a minute to use what it was promised, or to find a machine with enough room;
+//! after that, others have a minute in which half of the room is theirs. Root is held to nothing.
+
+use std::collections::BTreeMap;
+
+use gang_schedule::UserId;
+
+use crate::quota::ROOT;
+
+/// A job without a process has its promise for so long.
+pub const LAPSES_AFTER_NS: u64 = 10_000_000_000;
+
+/// For so long more than half of the room is kept for one user; and so long, then, half of it.
+const HELD_NS: u64 = 60_000_000_000;
 
 /// The needs of a job; 0 where it did not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,6 +41,24 @@ impl Resources {
             mem_bytes: self.mem_bytes.saturating_sub(held.mem_bytes),
             disk_bytes: self.disk_bytes.saturating_sub(held.disk_bytes),
         }
+    }
+
+    pub fn and(self, other: Resources) -> Resources {
+        Resources {
+            mem_bytes: self.mem_bytes.saturating_add(other.mem_bytes),
+            disk_bytes: self.disk_bytes.saturating_add(other.disk_bytes),
+        }
+    }
+
+    fn at_most(self, other: Resources) -> Resources {
+        Resources {
+            mem_bytes: self.mem_bytes.min(other.mem_bytes),
+            disk_bytes: self.disk_bytes.min(other.disk_bytes),
+        }
+    }
+
+    fn half(self) -> Resources {
+        Resources { mem_bytes: self.mem_bytes / 2, disk_bytes: self.disk_bytes / 2 }
     }
 
     /// The part of it that is more than it was before; 0 where it is not.
@@ -50,10 +88,14 @@ pub struct Stock {
 }
 
 impl Stock {
-    /// Takes account of what a job was promised, of which it uses `used` already.
-    pub fn promise(&mut self, job: Resources, used: Resources) {
-        self.memory.promised += job.mem_bytes.saturating_sub(used.mem_bytes);
-        self.disk.promised += job.disk_bytes.saturating_sub(used.disk_bytes);
+    /// Takes account of what is kept for others.
+    pub fn promise(&mut self, kept: Resources) {
+        self.memory.promised = self.memory.promised.saturating_add(kept.mem_bytes);
+        self.disk.promised = self.disk.promised.saturating_add(kept.disk_bytes);
+    }
+
+    fn free(&self) -> Resources {
+        Resources { mem_bytes: self.memory.free, disk_bytes: self.disk.free }
     }
 
     /// Refuses what does not fit.
@@ -72,6 +114,56 @@ impl Stock {
     pub fn can_ever(&self, wanted: Resources) -> Result<(), NotEnough> {
         let empty = |supply: Supply| Supply { free: supply.total, promised: 0, ..supply };
         Stock { memory: empty(self.memory), disk: empty(self.disk) }.admit(wanted)
+    }
+}
+
+/// What is to be kept for a job that was promised it and does not use it yet, or that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    pub user: UserId,
+    pub unused: Resources,
+}
+
+/// Users who claim more than half of what others leave, and since when (CLOCK_MONOTONIC).
+#[derive(Debug, Default)]
+pub struct Greed {
+    since_ns: BTreeMap<UserId, u64>,
+}
+
+impl Greed {
+    /// What all the claims keep from a user who asks for something now.
+    pub fn kept_from(
+        &mut self,
+        user: UserId,
+        now_ns: u64,
+        stock: &Stock,
+        claims: &[Claim],
+    ) -> Resources {
+        let mut by_user: BTreeMap<UserId, Resources> = BTreeMap::new();
+        for claim in claims {
+            let sum = by_user.entry(claim.user).or_default();
+            *sum = sum.and(claim.unused);
+        }
+        let all = by_user.values().fold(Resources::default(), |sum, his| sum.and(*his));
+        let mut kept = Resources::default();
+        let mut since_ns = BTreeMap::new();
+        for (&of, &his) in &by_user {
+            let half = stock.free().less(all.less(his)).half();
+            let fair = his.at_most(half);
+            let mut counts = his;
+            if fair != his && of != ROOT {
+                let since = *since_ns
+                    .entry(of)
+                    .or_insert(self.since_ns.get(&of).copied().unwrap_or(now_ns));
+                let is_held_to_half = (now_ns.saturating_sub(since) / HELD_NS) % 2 == 1;
+                if is_held_to_half && of != user {
+                    counts = fair;
+                }
+            }
+            kept = kept.and(counts);
+        }
+        self.since_ns = since_ns;
+        kept
     }
 }
 
@@ -100,13 +192,13 @@ mod tests {
     fn promised_resources_are_not_given_twice() {
         let mut stock = stock(60, 0);
         assert_eq!(stock.admit(memory(60)), Ok(()));
-        stock.promise(memory(50), memory(20));
+        stock.promise(memory(50).less(memory(20)));
         assert_eq!(stock.memory.promised, 30);
         assert_eq!(stock.admit(memory(30)), Ok(()));
         let refused = stock.admit(memory(31));
         assert!(matches!(refused, Err(NotEnough { resource: "memory", wanted: 31, .. })));
         // More than was promised is used: that shows in what is free.
-        stock.promise(memory(10), memory(40));
+        stock.promise(memory(10).less(memory(40)));
         assert_eq!(stock.memory.promised, 30);
         assert_eq!(stock.admit(Resources { mem_bytes: 0, disk_bytes: 10 }), Ok(()));
         let refused = stock.admit(Resources { mem_bytes: 1, disk_bytes: 11 });
@@ -125,6 +217,47 @@ mod tests {
         assert_eq!(both.where_more_than(memory(9)), both);
         assert_eq!(both.where_more_than(both), Resources::default());
         assert_eq!(both.where_more_than(memory(10)), Resources { mem_bytes: 0, disk_bytes: 4 });
+    }
+
+    const SECOND: u64 = 1_000_000_000;
+    const ONE: UserId = UserId(1);
+    const OTHER: UserId = UserId(2);
+
+    #[test]
+    fn who_claims_all_is_held_to_half_every_other_minute() {
+        let (mut greed, stock) = (Greed::default(), stock(80, 0));
+        let claims = [Claim { user: ONE, unused: memory(70) }];
+        let mut kept = |user, at| greed.kept_from(user, at * SECOND, &stock, &claims).mem_bytes;
+        assert_eq!([1, 30, 60].map(|at| kept(OTHER, at)), [70, 70, 70]);
+        assert_eq!([61, 100, 120].map(|at| kept(OTHER, at)), [40, 40, 40]);
+        assert_eq!(kept(ONE, 110), 70, "to himself his claims are what they are");
+        assert_eq!([121, 180, 181].map(|at| kept(OTHER, at)), [70, 70, 40]);
+    }
+
+    #[test]
+    fn claims_of_a_user_count_together_and_anew_once_they_were_fair() {
+        let (mut greed, stock) = (Greed::default(), stock(80, 0));
+        let many = [Claim { user: ONE, unused: memory(10) }; 7];
+        let few = [Claim { user: ONE, unused: memory(10) }; 4];
+        let mut kept = |claims: &[Claim], at: u64| {
+            greed.kept_from(OTHER, at * SECOND, &stock, claims).mem_bytes
+        };
+        assert_eq!([kept(&many, 0), kept(&many, 60)], [70, 40]);
+        assert_eq!([kept(&few, 61), kept(&many, 62), kept(&many, 100)], [40, 70, 70]);
+    }
+
+    #[test]
+    fn half_is_of_what_the_others_leave_and_root_is_not_held_to_it() {
+        let (mut greed, stock) = (Greed::default(), stock(80, 0));
+        let claim = |user, bytes| Claim { user, unused: memory(bytes) };
+        let claims = [claim(ONE, 40), claim(OTHER, 30)];
+        let mut kept = |claims: &[Claim], at| {
+            greed.kept_from(UserId(3), at * SECOND, &stock, claims).mem_bytes
+        };
+        assert_eq!(kept(&claims, 0), 70);
+        assert_eq!(kept(&claims, 70), 25 + 20);
+        let of_root = [claim(ROOT, 80)];
+        assert_eq!([kept(&of_root, 0), kept(&of_root, 70)], [80, 80]);
     }
 
     #[test]

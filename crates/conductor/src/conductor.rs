@@ -6,14 +6,15 @@ use gang_schedule::{
     Allowed, ClassSlices, ClassWeights, Config, Event, JobId, Schedule, Sharing, Spec, Topology,
     UserId, clock as slices,
 };
-use gang_timetable::{Action, Backend, InSlot, Standing, Switchers};
+use gang_timetable::{Action, Backend, InSlot, Standing, Switchers, record::Placement};
 
 use crate::{
     Accounts, Activity, Auto, Eligibility, Forecast, Gaps, Job, Load, Measure, Note, Progress,
     Refused, ShortLived, Uncontended, Width, Window,
-    admission::Resources,
+    admission::{Claim, LAPSES_AFTER_NS, Resources},
     life::{self, Moment},
     published::Published,
+    quota::{Full, Quota, ROOT},
     survey::Round,
 };
 
@@ -252,14 +253,14 @@ impl Conductor {
     pub fn register(&mut self, now: Now, wanted: Candidate) -> Result<JobId, Refused> {
         let Candidate { name, owner_uid, spec, resources, signals, auto } = wanted;
         let Limits { jobs, jobs_per_user, .. } = self.settings.limits;
-        if self.jobs.len() >= jobs {
-            return Err(Refused::LimitReached { limit: "jobs", maximum: jobs });
-        }
-        let of_user = self.jobs.values().filter(|job| job.owner_uid == owner_uid).count();
-        if owner_uid != 0 && of_user >= jobs_per_user {
-            return Err(Refused::LimitReached { limit: "jobs of a user", maximum: jobs_per_user });
-        }
-        self.permit_cpus(owner_uid, spec.cpus, None)?;
+        let user = self.account_of(owner_uid);
+        let his = self.jobs.values().filter(|job| job.spec.user == user).count();
+        let quota = Quota { maximum: jobs, of_user: jobs_per_user };
+        quota.admit(user, his, self.jobs.len()).map_err(|full| match full {
+            Full::All(maximum) => Refused::LimitReached { limit: "jobs", maximum },
+            Full::OfUser(maximum) => Refused::LimitReached { limit: "jobs of a user", maximum },
+        })?;
+        self.permit_cpus(user, spec.cpus, None)?;
         let id = JobId(self.next_id);
         self.enter(id, name, owner_uid, spec, now.utc_ns)?;
         let job = self.job_mut(id)?;
@@ -268,13 +269,29 @@ impl Conductor {
         Ok(id)
     }
 
+    /// What is to be kept for jobs, but for one of them, that do not use all that they were
+    /// promised, with where the kernel says what they use. A job that got no process in time is not
+    /// among them.
+    pub fn promises(
+        &self,
+        now: Now,
+        but: Option<JobId>,
+    ) -> impl Iterator<Item = (Claim, Option<&Placement>)> {
+        let others = self.jobs.values().filter(move |job| Some(job.id) != but);
+        others.filter(|job| !job.resources.is_none()).filter_map(move |job| {
+            let has_lapsed =
+                job.home.is_none() && job.registered_at_ns + LAPSES_AFTER_NS < now.utc_ns;
+            let claim = Claim { user: job.spec.user, unused: job.resources };
+            (!has_lapsed).then_some((claim, job.home.as_ref().map(|home| &home.placement)))
+        })
+    }
+
     /// Refuses a user more CPUs over all jobs than the limit; `of` is the job that is to change.
-    fn permit_cpus(&self, owner_uid: u32, cpus: u32, of: Option<JobId>) -> Result<(), Refused> {
-        let theirs =
-            self.jobs.values().filter(|job| job.owner_uid == owner_uid && Some(job.id) != of);
+    fn permit_cpus(&self, user: UserId, cpus: u32, of: Option<JobId>) -> Result<(), Refused> {
+        let theirs = self.jobs.values().filter(|job| job.spec.user == user && Some(job.id) != of);
         let sum = theirs.map(|job| u64::from(job.spec.cpus)).sum::<u64>() + u64::from(cpus);
         let maximum = self.settings.limits.cpus_per_user;
-        if owner_uid != 0 && sum > maximum as u64 {
+        if user != ROOT && sum > maximum as u64 {
             return Err(Refused::LimitReached { limit: "CPUs of all jobs of a user", maximum });
         }
         Ok(())
@@ -294,7 +311,7 @@ impl Conductor {
             spec.validate(self.machine())?;
         }
         if spec.cpus > job.spec.cpus {
-            self.permit_cpus(job.owner_uid, spec.cpus, Some(id))?;
+            self.permit_cpus(job.spec.user, spec.cpus, Some(id))?;
         }
         Ok((spec, resources))
     }

@@ -10,11 +10,13 @@
 //! - [`accounts`]: on whose account the time of a job is.
 //! - [`activity`]: when a job falls asleep, and when it wakes.
 //! - [`admission`]: whether there is memory and disk for a job.
+//! - [`allowance`]: how much of a CPU the daemon may take before the gangs.
 //! - [`confinement`]: which CPUs the threads of jobs may use.
 //! - [`eligibility`]: whether a job takes turns, and if not, why.
 //! - [`forecast`]: plans that are made ahead, and taken back when something changes.
 //! - [`gap`]: how often there are gaps, and how long they are.
 //! - [`load`]: how many threads outside of all gangs want to run.
+//! - [`quota`]: how much of what is scarce one user may have.
 //! - [`regroup`]: which gangs move between groups of the cpu controller.
 //! - [`short_lived`]: gangs whose threads live too short to be switched one by one.
 //! - [`turns`]: whose request comes next.
@@ -24,6 +26,7 @@
 pub mod accounts;
 pub mod activity;
 pub mod admission;
+pub mod allowance;
 mod conductor;
 pub mod confinement;
 pub mod effects;
@@ -35,6 +38,7 @@ pub mod life;
 pub mod load;
 pub mod planning;
 mod published;
+pub mod quota;
 mod refused;
 pub mod regroup;
 pub mod short_lived;

@@ -291,7 +291,7 @@ impl Waiting<'_> {
         let mut tended = None;
         let mut events = Vec::with_capacity(64);
         // A client that connects is not to wait for a gap either.
-        let mut priority = ThreadPriority::of(&daemon.client_priority);
+        let mut priority = ThreadPriority::of(&daemon.client_priority, None);
         loop {
             priority.renew();
             events.clear();

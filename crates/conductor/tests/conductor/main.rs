@@ -3,5 +3,6 @@
 mod confined;
 mod effects;
 mod one;
+mod quotas;
 mod short_lived;
 mod transitions;

@@ -4,9 +4,10 @@
 //! that asks for three things in a row, as a gang that arrives does, waits for three gaps.
 //!
 //! Approach: threads that serve clients are real-time ones above the gangs, as long as all of them
-//! together keep to an allowance. Beyond the allowance they are ordinary threads, until it has
-//! grown again. Requests for which no gang waits, such as those of views, are always served by
-//! ordinary threads. The reader of CPUs ([`super::cpu_reader`]) has an allowance of its own.
+//! together, and those of each user, keep to an allowance ([`gang_conductor::allowance`]). Beyond
+//! it they are ordinary threads, until it has grown again. Requests for which no gang waits, such
+//! as those of views, are always served by ordinary threads. The reader of CPUs
+//! ([`super::cpu_reader`]) has an allowance of its own.
 //!
 //! Properties: however much clients ask for, gangs lose no more than the allowance. The part of it
 //! that was used lengthens the gaps. So gangs and daemon together leave ordinary threads what the
@@ -17,20 +18,12 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
+use gang_conductor::{allowance::Allowance, turns::Payer};
 use gang_linux::{
     clock,
     sched::{self, Attributes},
 };
 use gang_timetable::priority;
-
-/// The share of one CPU that all clients together may use, or the reader of CPUs, and the most at
-/// once. A gang that arrives takes 1.5 ms on a nested virtual machine, so that six may come in a
-/// second.
-const SHARE: f64 = 0.01;
-const AT_ONCE_NS: i64 = 10_000_000;
-
-/// The time over which the use is averaged.
-const MEMORY_NS: f64 = 1e9;
 
 /// The allowance of all threads that share it.
 #[derive(Debug)]
@@ -40,31 +33,6 @@ pub struct ClientPriority {
     used: AtomicU64,
 }
 
-#[derive(Debug)]
-struct Allowance {
-    left_ns: i64,
-    at_ns: u64,
-    /// Share of the time that was used lately.
-    used: f64,
-}
-
-impl Allowance {
-    fn new(now_ns: u64) -> Allowance {
-        Allowance { left_ns: AT_ONCE_NS, at_ns: now_ns, used: 0.0 }
-    }
-
-    /// Takes note of what was used; true where there is something left.
-    fn charge(&mut self, now_ns: u64, used_ns: u64) -> bool {
-        let passed_ns = now_ns.saturating_sub(self.at_ns) as f64;
-        self.at_ns = self.at_ns.max(now_ns);
-        let grown_ns = self.left_ns + (passed_ns * SHARE) as i64;
-        self.left_ns = grown_ns.min(AT_ONCE_NS) - used_ns as i64;
-        self.used *= (-passed_ns / MEMORY_NS).exp();
-        self.used += used_ns as f64 / MEMORY_NS;
-        self.left_ns > 0
-    }
-}
-
 impl ClientPriority {
     /// No thread is lifted where threads are not `realtime`.
     pub fn new(realtime: bool) -> Arc<ClientPriority> {
@@ -72,10 +40,10 @@ impl ClientPriority {
         Arc::new(ClientPriority { allowance, used: AtomicU64::new(0) })
     }
 
-    fn charge(&self, used_ns: u64) -> bool {
+    fn charge(&self, payer: Payer, used_ns: u64) -> bool {
         self.allowance.as_ref().is_some_and(|allowance| {
             let mut allowance = allowance.lock().unwrap_or_else(PoisonError::into_inner);
-            allowance.charge(clock::monotonic_ns(), used_ns)
+            allowance.charge(clock::monotonic_ns(), payer, used_ns)
         })
     }
 
@@ -83,8 +51,8 @@ impl ClientPriority {
     /// ordinary thread that the gangs keep from a CPU.
     pub fn used(&self) -> f64 {
         if let Some(Ok(mut allowance)) = self.allowance.as_ref().map(Mutex::try_lock) {
-            allowance.charge(clock::monotonic_ns(), 0);
-            self.used.store(allowance.used.to_bits(), Ordering::Relaxed);
+            let used = allowance.used(clock::monotonic_ns());
+            self.used.store(used.to_bits(), Ordering::Relaxed);
         }
         f64::from_bits(self.used.load(Ordering::Relaxed))
     }
@@ -94,17 +62,19 @@ impl ClientPriority {
 #[derive(Debug)]
 pub struct ThreadPriority {
     client_priority: Arc<ClientPriority>,
+    payer: Payer,
     is_above: bool,
     /// CPU time up to which it was charged.
     charged_ns: u64,
 }
 
 impl ThreadPriority {
-    /// Puts the calling thread above the gangs, where that is allowed.
-    pub fn of(client_priority: &Arc<ClientPriority>) -> ThreadPriority {
+    /// Puts the calling thread above the gangs, where that is allowed, on behalf of a user or of
+    /// the daemon.
+    pub fn of(client_priority: &Arc<ClientPriority>, payer: Payer) -> ThreadPriority {
         let client_priority = client_priority.clone();
-        let mut priority =
-            ThreadPriority { client_priority, is_above: false, charged_ns: clock::thread_cpu_ns() };
+        let charged_ns = clock::thread_cpu_ns();
+        let mut priority = ThreadPriority { client_priority, payer, is_above: false, charged_ns };
         priority.renew();
         priority
     }
@@ -114,7 +84,8 @@ impl ThreadPriority {
     pub fn renew(&mut self) {
         let now_ns = clock::thread_cpu_ns();
         let used_ns = now_ns.saturating_sub(std::mem::replace(&mut self.charged_ns, now_ns));
-        let is_due = self.client_priority.charge(if self.is_above { used_ns } else { 0 });
+        let used_ns = if self.is_above { used_ns } else { 0 };
+        let is_due = self.client_priority.charge(self.payer, used_ns);
         self.set(is_due);
     }
 
@@ -136,45 +107,14 @@ impl ThreadPriority {
 mod tests {
     use super::*;
 
-    const MS: u64 = 1_000_000;
-
-    #[test]
-    fn used_allowance_grows_again() {
-        let mut allowance = Allowance::new(0);
-        assert!(allowance.charge(0, 8 * MS));
-        assert!(!allowance.charge(0, 8 * MS), "10 ms at once");
-        assert!(!allowance.charge(500 * MS, 0), "half a second gives 5 ms");
-        assert!(allowance.charge(1000 * MS, 0));
-        // Not more than 10 ms are saved.
-        assert!(!allowance.charge(3_600_000 * MS, 10 * MS));
-    }
-
     #[test]
     fn used_share_is_read_without_waiting() {
         let client_priority = ClientPriority::new(true);
-        client_priority.charge(20 * MS);
+        client_priority.charge(None, 20_000_000);
         let used = client_priority.used();
         assert!(used > 0.0 && used <= 0.02, "{used}");
         let _held = client_priority.allowance.as_ref().unwrap().lock().unwrap();
         assert_eq!(client_priority.used(), used);
         assert_eq!(ClientPriority::new(false).used(), 0.0);
-    }
-
-    #[test]
-    fn gangs_lose_no_more_than_the_allowance() {
-        let mut allowance = Allowance::new(0);
-        let mut used_ns = 0;
-        for ms in 0..10_000 {
-            // The client asks for ever.
-            if allowance.charge(ms * MS, 0) {
-                allowance.charge(ms * MS, MS / 10);
-                used_ns += MS / 10;
-            }
-        }
-        // The allowance that grew in ten seconds, the one saved before, and a tenth of a
-        // millisecond that was begun.
-        let allowed_ns = (10_000 * MS) as f64 * SHARE + (AT_ONCE_NS as u64 + MS / 10) as f64;
-        assert!(used_ns as f64 <= allowed_ns, "{used_ns} of {allowed_ns}");
-        assert!((allowance.used - SHARE).abs() < 0.002, "{}", allowance.used);
     }
 }

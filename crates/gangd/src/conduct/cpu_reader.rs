@@ -54,7 +54,7 @@ impl CpuReader {
         let its_own = client_priority.clone();
         thread::Builder::new().name("cpu-reader".into()).spawn(move || {
             let _ = numbers.send(thread_number());
-            let mut priority = ThreadPriority::of(&its_own);
+            let mut priority = ThreadPriority::of(&its_own, None);
             for question in questions {
                 let cpu = |tid: u32| Some((tid, process::stat(&proc_root, tid).ok()?.cpu));
                 let look = |(job, tids): (JobId, Vec<u32>)| {

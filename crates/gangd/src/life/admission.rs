@@ -7,8 +7,10 @@
 //! others were promised and do not use yet. A job that does not fit is refused with the numbers, or
 //! waits its turn.
 //!
-//! Properties: a job gets only what is left after the jobs that wait and came earlier. So a job
-//! that needs much does not wait for ever. A client that goes away waits no longer.
+//! Properties: a job gets only what is left after the jobs that wait and came earlier, as far as
+//! [`Greed`] lets them keep it. So a job that needs much does not wait for ever, and does not keep
+//! all others out. Of the places in the queue, nobody has more than half of what others leave. A
+//! client that goes away waits no longer.
 
 use std::{
     collections::VecDeque,
@@ -18,7 +20,10 @@ use std::{
     time::Duration,
 };
 
-use gang_conductor::admission::{Resources, Stock, Supply};
+use gang_conductor::{
+    admission::{Claim, Greed, Stock, Supply},
+    quota::{Full, Quota},
+};
 use gang_linux::{clock, memory};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
@@ -40,7 +45,7 @@ pub fn stock_of_machine(proc_root: &Path, disk: &Path) -> Result<Stock, Error> {
 }
 
 /// Jobs that wait at a time.
-const WAITING_MAX: usize = 256;
+const WAITING: Quota = Quota { maximum: 256, of_user: 256 };
 
 /// How often the first job that waits looks again: no event reports that more is free. The second
 /// job looks half as often, and so on, so that many cost little more than a few.
@@ -73,22 +78,45 @@ pub struct Queue {
 struct Waiting {
     tickets: VecDeque<Ticket>,
     next: u64,
+    greed: Greed,
+}
+
+/// What a job that comes, or waits, is held against besides the promises to others.
+pub struct Ahead<'a> {
+    /// What the jobs that came before and wait ask for.
+    pub claims: Vec<Claim>,
+    pub greed: &'a mut Greed,
 }
 
 /// A job that waits.
 #[derive(Debug)]
 struct Ticket {
     number: u64,
-    wanted: Resources,
+    claim: Claim,
     /// Rung when there may be more than before.
     bell: Arc<OwnedFd>,
 }
 
 impl Waiting {
-    /// The needs of the jobs before a ticket, or of all where the ticket is not in the queue.
-    fn ahead_of(&self, number: u64) -> Vec<Resources> {
+    /// What is asked for by the jobs before a ticket, or by all where the ticket is not in the
+    /// queue.
+    fn ahead_of(&mut self, number: u64) -> Ahead<'_> {
         let before = self.tickets.iter().take_while(|ticket| ticket.number != number);
-        before.map(|ticket| ticket.wanted).collect()
+        Ahead { claims: before.map(|ticket| ticket.claim).collect(), greed: &mut self.greed }
+    }
+
+    /// Whether a user may have one more place in the queue.
+    fn admit(&self, claim: Claim) -> Result<(), Error> {
+        let his = self.tickets.iter().filter(|ticket| ticket.claim.user == claim.user).count();
+        WAITING.admit(claim.user, his, self.tickets.len()).map_err(|full| match full {
+            Full::All(maximum) => {
+                Error::LimitReached { limit: "jobs that wait for memory or disk", maximum }
+            }
+            Full::OfUser(maximum) => {
+                let limit = "jobs of a user that wait for memory or disk";
+                Error::LimitReached { limit, maximum }
+            }
+        })
     }
 }
 
@@ -102,37 +130,35 @@ impl Queue {
     /// the needs of the jobs that came before.
     pub fn pass<T>(
         &self,
-        wanted: Resources,
+        claim: Claim,
         client: Option<BorrowedFd<'_>>,
-        mut attempt: impl FnMut(&[Resources]) -> Result<T, Error>,
+        mut attempt: impl FnMut(Ahead<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut waiting = self.waiting();
         let number = waiting.next;
         waiting.next += 1;
-        let client = match (attempt(&waiting.ahead_of(number)), client) {
+        let client = match (attempt(waiting.ahead_of(number)), client) {
             (Err(Error::NotEnough { .. }), Some(client)) => client,
             (outcome, _) => return outcome,
         };
-        if waiting.tickets.len() >= WAITING_MAX {
-            let limit = "jobs that wait for memory or disk";
-            return Err(Error::LimitReached { limit, maximum: WAITING_MAX });
-        }
+        waiting.admit(claim)?;
         let failed =
             |reason: String| Error::Failed { operation: "wait for memory and disk".into(), reason };
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| failed(e.to_string()))?;
         let bell = Arc::new(bell);
-        waiting.tickets.push_back(Ticket { number, wanted, bell: bell.clone() });
-        let mut ahead = waiting.ahead_of(number);
+        let mut ahead = waiting.tickets.len();
+        waiting.tickets.push_back(Ticket { number, claim, bell: bell.clone() });
         drop(waiting);
         let outcome = loop {
-            let io_deadline = LOOK_EVERY * (ahead.len() as u32 + 1);
+            let io_deadline = LOOK_EVERY * (ahead as u32 + 1);
             if !waits_on(client, &bell, io_deadline) {
                 break Err(failed("the client has gone".into()));
             }
-            let waiting = self.waiting();
-            ahead = waiting.ahead_of(number);
-            match attempt(&ahead) {
+            let mut waiting = self.waiting();
+            let before = waiting.ahead_of(number);
+            ahead = before.claims.len();
+            match attempt(before) {
                 Err(Error::NotEnough { .. }) => {}
                 outcome => break outcome,
             }
@@ -168,7 +194,16 @@ mod tests {
         sync::atomic::{AtomicU64, Ordering},
     };
 
+    use gang_conductor::admission::Resources;
+    use gang_schedule::UserId;
+
     use super::*;
+
+    const ONE: UserId = UserId(1);
+
+    fn claim(wanted: u64) -> Claim {
+        Claim { user: ONE, unused: memory(wanted) }
+    }
 
     fn stock(free: u64, promised: u64) -> Stock {
         let memory = Supply { total: 100, free, promised };
@@ -189,9 +224,9 @@ mod tests {
             let before = queue.waiting().tickets.len();
             let thread = std::thread::spawn(move || {
                 let (client, _open) = UnixStream::pair().unwrap();
-                mine.pass(memory(wanted), Some(client.as_fd()), |ahead| {
+                mine.pass(claim(wanted), Some(client.as_fd()), |ahead| {
                     let mut stock = stock(free.load(Ordering::Acquire), 0);
-                    ahead.iter().for_each(|&other| stock.promise(other, memory(0)));
+                    ahead.claims.iter().for_each(|other| stock.promise(other.unused));
                     stock.admit(memory(wanted))?;
                     order.lock().unwrap().push(wanted);
                     Ok(())
@@ -205,8 +240,8 @@ mod tests {
         // The lesser one would fit, and does not overtake.
         free.store(20, Ordering::Release);
         queue.look_again();
-        let seen = queue.pass(memory(5), None, |ahead| Ok(ahead.to_vec())).unwrap();
-        assert_eq!(seen, [memory(50), memory(10)]);
+        let seen = queue.pass(claim(5), None, |ahead| Ok(ahead.claims)).unwrap();
+        assert_eq!(seen, [claim(50), claim(10)]);
         assert!(order.lock().unwrap().is_empty());
         free.store(60, Ordering::Release);
         queue.look_again();
@@ -217,10 +252,10 @@ mod tests {
     #[test]
     fn client_that_hangs_up_waits_no_longer() {
         let queue = Queue::default();
-        let attempt = |_: &[Resources]| stock(0, 0).admit(memory(1)).map_err(Error::from);
+        let attempt = |_: Ahead<'_>| stock(0, 0).admit(memory(1)).map_err(Error::from);
         let (client, other_end) = UnixStream::pair().unwrap();
         drop(other_end);
-        let outcome = queue.pass(memory(1), Some(client.as_fd()), attempt);
+        let outcome = queue.pass(claim(1), Some(client.as_fd()), attempt);
         assert!(matches!(outcome, Err(Error::Failed { .. })));
         assert!(queue.waiting().tickets.is_empty());
     }

@@ -33,7 +33,7 @@ impl Daemon {
     pub fn move_gangs(&self, regroups: &Receiver<JobId>) {
         for job in regroups {
             // While gangs spin on all CPUs, an ordinary thread would move one process in each gap.
-            let mut priority = ThreadPriority::of(&self.client_priority);
+            let mut priority = ThreadPriority::of(&self.client_priority, None);
             match self.regroup(job, &mut priority) {
                 // The job has ended meanwhile.
                 Ok(()) | Err(Error::NoSuchJob(_)) => {}

@@ -6,14 +6,18 @@
 use std::{os::fd::BorrowedFd, time::Duration};
 
 use gang_conductor::{
-    Candidate, Job,
-    admission::{Resources, Stock},
+    Candidate,
+    admission::{Claim, Resources, Stock},
 };
-use gang_linux::{memory, process};
-use gang_schedule::JobId;
+use gang_linux::{clock, memory, process};
+use gang_schedule::{JobId, UserId};
+use gang_timetable::record::Placement;
 
-use super::{admission::stock_of_machine, peer::Peer};
-use crate::{daemon::Daemon, error::Error};
+use super::{
+    admission::{Ahead, stock_of_machine},
+    peer::Peer,
+};
+use crate::{conduct::state::now, daemon::Daemon, error::Error};
 
 /// The longest that a client waits for the clean-up of ended jobs before its own is registered;
 /// less than it waits for an answer.
@@ -44,35 +48,58 @@ impl Daemon {
         if wanted.resources.is_none() {
             return enter();
         }
-        stock_of_machine(&self.roots.proc, &self.settings().scratch_dir)?
-            .can_ever(wanted.resources)?;
+        self.machine()?.can_ever(wanted.resources)?;
         let needs = wanted.resources.less(held);
-        self.admission.queue.pass(needs, waiting, |ahead| {
-            self.stock_after(None, ahead)?.admit(needs)?;
+        let user = self.account_of(wanted.owner_uid);
+        self.admission.queue.pass(Claim { user, unused: needs }, waiting, |ahead| {
+            self.stock_for(user, None, ahead)?.admit(needs)?;
             enter()
         })
     }
 
-    /// The memory and disk of the machine, with the promises to jobs.
-    pub fn stock(&self) -> Result<Stock, Error> {
-        self.stock_after(None, &[])
+    /// On whose account a user's jobs are.
+    pub fn account_of(&self, uid: u32) -> UserId {
+        self.settings().accounts.of(uid)
     }
 
-    /// The same without one of the jobs, and with what jobs that wait are going to get.
-    pub fn stock_after(&self, but: Option<JobId>, ahead: &[Resources]) -> Result<Stock, Error> {
-        let mut stock = stock_of_machine(&self.roots.proc, &self.settings().scratch_dir)?;
-        let promises = self.conductor.ask(move |state| {
-            let others = state.core.jobs.values().filter(|job| Some(job.id) != but);
-            let promised = others.filter(|job| !job.resources.is_none());
-            let lives = |job: &Job| job.home.as_ref().map(|home| home.placement.clone());
-            promised.map(|job| (job.resources, lives(job))).collect::<Vec<_>>()
-        })?;
-        for (resources, placement) in promises {
-            let mem_bytes = placement.map_or(0, |at| self.cgroups.memory_used(&at));
-            stock.promise(resources, Resources { mem_bytes, disk_bytes: 0 });
-        }
-        ahead.iter().for_each(|&other| stock.promise(other, Resources::default()));
+    /// The memory and disk of the machine, with the promises to jobs.
+    pub fn stock(&self) -> Result<Stock, Error> {
+        let mut stock = self.machine()?;
+        self.promises(None)?.iter().for_each(|claim| stock.promise(claim.unused));
         Ok(stock)
+    }
+
+    /// The same as a user is held against it; without the promise to one of the jobs, and with what
+    /// jobs that wait are going to get.
+    pub fn stock_for(
+        &self,
+        user: UserId,
+        but: Option<JobId>,
+        ahead: Ahead<'_>,
+    ) -> Result<Stock, Error> {
+        let mut stock = self.machine()?;
+        let mut claims = self.promises(but)?;
+        claims.extend(ahead.claims);
+        let kept = ahead.greed.kept_from(user, clock::monotonic_ns(), &stock, &claims);
+        stock.promise(kept);
+        Ok(stock)
+    }
+
+    fn machine(&self) -> Result<Stock, Error> {
+        stock_of_machine(&self.roots.proc, &self.settings().scratch_dir)
+    }
+
+    /// What jobs do not use yet of what they were promised.
+    fn promises(&self, but: Option<JobId>) -> Result<Vec<Claim>, Error> {
+        let promises = self.conductor.ask(move |state| {
+            let promises = state.core.promises(now(), but);
+            promises.map(|(claim, at)| (claim, at.cloned())).collect::<Vec<_>>()
+        })?;
+        let unused = |(claim, at): (Claim, Option<Placement>)| {
+            let mem_bytes = at.map_or(0, |at| self.cgroups.memory_used(&at));
+            Claim { unused: claim.unused.less(Resources { mem_bytes, disk_bytes: 0 }), ..claim }
+        };
+        Ok(promises.into_iter().map(unused).collect())
     }
 
     /// The memory of a process and its descendants, as far as they are the peer's.

@@ -23,7 +23,7 @@ impl Daemon {
     /// Has all gangs give way again to the rest of the machine, out of their slots.
     pub fn take_back(&self) {
         // While gangs spin on all CPUs, an ordinary thread would move one process in each gap.
-        let mut priority = ThreadPriority::of(&self.client_priority);
+        let mut priority = ThreadPriority::of(&self.client_priority, None);
         if let Err(error) = self.cgroups.cpu.give_way() {
             let source = &error.source;
             tracing::warn!(%error, %source, "gangs do not give way to the rest of the machine");

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use gang_conductor::admission::Resources;
+use gang_conductor::admission::{Claim, Resources};
 use gang_protocol::v1;
 use gang_schedule::{Class, JobId, Spec};
 
@@ -175,7 +175,9 @@ impl Daemon {
         if !change.has_resources() {
             return Ok(());
         }
-        self.admission.queue.pass(Resources::default(), None, |ahead| {
+        let user = self.conductor.ask(move |state| state.job(job).map(|job| job.spec.user))??;
+        let nothing = Claim { user, unused: Resources::default() };
+        self.admission.queue.pass(nothing, None, |ahead| {
             let before =
                 self.conductor.ask(move |state| state.job(job).map(|job| job.resources))??;
             let after = change.resources(before);
@@ -183,7 +185,7 @@ impl Daemon {
             if !more.is_none() {
                 // Memory that the job uses already is not free, and counts for it.
                 let held = Resources { mem_bytes: self.memory_used(job)?, disk_bytes: 0 };
-                let stock = self.stock_after(Some(job), ahead)?;
+                let stock = self.stock_for(user, Some(job), ahead)?;
                 stock.can_ever(more)?;
                 stock.admit(more.less(held))?;
             }

@@ -1,4 +1,7 @@
 //! Connections: how many there may be, and the thread that serves each of them.
+//!
+//! Of the connections, no account has more than half of what others leave
+//! ([`gang_conductor::quota`]).
 
 use std::{
     collections::BTreeMap,
@@ -12,12 +15,14 @@ use std::{
 };
 
 use anyhow::Context;
+use gang_conductor::quota::{Full, Quota};
 use gang_protocol::{
     auto1,
     frame::{FrameError, parse_request, read_message},
     limits::{CLIENTS, CLIENTS_OF_USER, MESSAGE_MAX},
     peer, v1,
 };
+use gang_schedule::UserId;
 use varlink::{ConnectionHandler, VarlinkService};
 
 use super::{
@@ -37,7 +42,7 @@ const SILENCE: Duration = Duration::from_secs(600);
 /// Connections that are open, by user.
 #[derive(Debug, Default)]
 pub struct Clients {
-    by_user: Mutex<BTreeMap<u32, usize>>,
+    by_user: Mutex<BTreeMap<UserId, usize>>,
     all: AtomicUsize,
     /// The log says already that there are no descriptors for more of them.
     are_kept_out: AtomicBool,
@@ -45,14 +50,14 @@ pub struct Clients {
 
 /// The limit that keeps another connection out.
 #[derive(Debug, PartialEq, Eq)]
-struct Full {
+struct Refusal {
     limit: &'static str,
     maximum: usize,
 }
 
 /// One open connection.
 #[derive(Debug)]
-struct Seat(Arc<Clients>, u32);
+struct Seat(Arc<Clients>, UserId);
 
 impl Clients {
     pub fn count(&self) -> usize {
@@ -60,18 +65,17 @@ impl Clients {
     }
 
     /// A seat for one more of a user, or the limit that is reached.
-    fn seat(self: &Arc<Clients>, uid: u32, limits: &Limits) -> Result<Seat, Full> {
+    fn seat(self: &Arc<Clients>, user: UserId, limits: &Limits) -> Result<Seat, Refusal> {
         let mut by_user = self.by_user.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_user = by_user.get(&uid).copied().unwrap_or(0);
-        if self.count() >= limits.clients {
-            return Err(Full { limit: CLIENTS, maximum: limits.clients });
-        }
-        if uid != 0 && of_user >= limits.clients_per_user {
-            return Err(Full { limit: CLIENTS_OF_USER, maximum: limits.clients_per_user });
-        }
-        by_user.insert(uid, of_user + 1);
+        let of_user = by_user.get(&user).copied().unwrap_or(0);
+        let quota = Quota { maximum: limits.clients, of_user: limits.clients_per_user };
+        quota.admit(user, of_user, self.count()).map_err(|full| match full {
+            Full::All(maximum) => Refusal { limit: CLIENTS, maximum },
+            Full::OfUser(maximum) => Refusal { limit: CLIENTS_OF_USER, maximum },
+        })?;
+        by_user.insert(user, of_user + 1);
         self.all.fetch_add(1, Ordering::AcqRel);
-        Ok(Seat(Arc::clone(self), uid))
+        Ok(Seat(Arc::clone(self), user))
     }
 }
 
@@ -113,7 +117,7 @@ pub fn accept(listener: &UnixListener, daemon: &Arc<Daemon>, clients: &Arc<Clien
         let Ok(credentials) = peer::credentials(&stream) else { continue };
         let settings = daemon.settings();
         let limits = &settings.limits;
-        let seat = match clients.seat(credentials.uid, limits) {
+        let seat = match clients.seat(settings.accounts.of(credentials.uid), limits) {
             Ok(seat) => seat,
             Err(full) => {
                 refuse(stream, &full);
@@ -133,7 +137,7 @@ pub fn accept(listener: &UnixListener, daemon: &Arc<Daemon>, clients: &Arc<Clien
 }
 
 /// Answers a client that there are too many; never waits for the client.
-fn refuse(mut stream: UnixStream, full: &Full) {
+fn refuse(mut stream: UnixStream, full: &Refusal) {
     let _ = stream.set_nonblocking(true);
     let error = serde_json::json!({
         "error": "org.gangd.v1.LimitReached",
@@ -152,7 +156,9 @@ fn try_serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) -> anyhow::Res
     // An accepted socket does not inherit this on Linux; set all the same.
     stream.set_nonblocking(false)?;
     requests::work_for(peer.uid);
-    let io_deadline = daemon.settings().limits.message_timeout;
+    let settings = daemon.settings();
+    let io_deadline = settings.limits.message_timeout;
+    let account = settings.accounts.of(peer.uid);
     let client_priority = daemon.client_priority.clone();
     let auto = AutoSession { daemon: daemon.clone(), peer };
     let (session, _starting) = Session::new(daemon, peer, stream.try_clone()?);
@@ -163,7 +169,7 @@ fn try_serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) -> anyhow::Res
         "org.gangd.v1",
         vec![Box::new(v1::new(Box::new(session))), Box::new(auto1::new(Box::new(auto)))],
     );
-    let mut priority = ThreadPriority::of(&client_priority);
+    let mut priority = ThreadPriority::of(&client_priority, Some(account));
     let mut writer = DeadlineWriter::new(stream.try_clone()?, io_deadline);
     let mut reader = BufReader::new(stream);
     loop {
@@ -232,13 +238,14 @@ mod tests {
     fn seats_are_counted_by_user() {
         let clients = Arc::<Clients>::default();
         let limits = Limits { clients: 3, clients_per_user: 1, ..Limits::default() };
-        let first = clients.seat(7, &limits);
-        let of_user = Full { limit: "clients of a user", maximum: 1 };
-        assert_eq!((first.is_ok(), clients.seat(7, &limits).unwrap_err()), (true, of_user));
-        let (root, other) = (clients.seat(0, &limits), clients.seat(0, &limits));
-        let of_all = Full { limit: "clients", maximum: 3 };
+        let seat = |user| clients.seat(UserId(user), &limits);
+        let first = seat(7);
+        let of_user = Refusal { limit: "clients of a user", maximum: 1 };
+        assert_eq!((first.is_ok(), seat(7).unwrap_err()), (true, of_user));
+        let (root, other) = (seat(0), seat(0));
+        let of_all = Refusal { limit: "clients", maximum: 3 };
         assert!(root.is_ok() && other.is_ok());
-        assert_eq!(clients.seat(8, &limits).unwrap_err(), of_all);
+        assert_eq!(seat(8).unwrap_err(), of_all);
         drop((first, root, other));
         assert_eq!(clients.count(), 0);
         assert!(clients.by_user.lock().unwrap().is_empty());

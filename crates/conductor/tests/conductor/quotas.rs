@@ -1,0 +1,56 @@
+//! What users may have of jobs, CPUs and promises.
+
+use gang_conductor::{
+    Candidate, Conductor, Now, Refused,
+    admission::{LAPSES_AFTER_NS, Resources},
+};
+use gang_schedule::JobId;
+
+use crate::one::{JOB, NOW, PID, STARTED, candidate, cgroup, conductor, home};
+
+fn of(owner_uid: u32) -> Candidate {
+    Candidate { owner_uid, ..candidate(1) }
+}
+
+/// A job of one who was promised so much memory.
+fn promised(core: &mut Conductor, mem_bytes: u64) -> JobId {
+    let resources = Resources { mem_bytes, disk_bytes: 0 };
+    core.register(NOW, Candidate { resources, ..candidate(1) }).unwrap()
+}
+
+#[test]
+fn jobs_are_left_for_the_next_user() {
+    let mut core = conductor();
+    core.settings.limits.jobs = 16;
+    core.settings.limits.jobs_per_user = 16;
+    let mut taken = |uid| (0..16).take_while(|_| core.register(NOW, of(uid)).is_ok()).count();
+    assert_eq!([taken(1), taken(2), taken(3), taken(1)], [8, 4, 2, 0]);
+    let refused = core.register(NOW, of(1)).unwrap_err();
+    assert_eq!(refused, Refused::LimitReached { limit: "jobs of a user", maximum: 5 });
+    assert!(core.register(NOW, of(0)).is_ok());
+}
+
+#[test]
+fn numbers_of_one_person_count_together() {
+    let mut core = conductor();
+    core.settings.limits.jobs = 16;
+    core.settings.accounts = gang_conductor::Accounts::new(vec![], [(100_000..=165_535, 1000)]);
+    let taken = (0..16u32).take_while(|it| core.register(NOW, of(100_000 + it)).is_ok()).count();
+    assert_eq!(taken, 8);
+    assert!(core.register(NOW, of(1000)).is_err() && core.register(NOW, of(1001)).is_ok());
+}
+
+#[test]
+fn promise_lapses_until_a_process_comes() {
+    let mut core = conductor();
+    let job = promised(&mut core, 7);
+    assert_eq!(job, JOB);
+    let later = Now { utc_ns: NOW.utc_ns + LAPSES_AFTER_NS + 1, ..NOW };
+    let bytes = |core: &Conductor, now| -> Vec<u64> {
+        core.promises(now, None).map(|(claim, _)| claim.unused.mem_bytes).collect()
+    };
+    assert_eq!((bytes(&core, NOW), bytes(&core, later)), (vec![7], vec![]));
+    core.attach(NOW, JOB, home(cgroup()), (PID, STARTED)).unwrap();
+    assert_eq!(bytes(&core, later), [7]);
+    assert_eq!(core.promises(later, Some(JOB)).count(), 0);
+}

@@ -3,11 +3,10 @@
 //! Problem: the conductor does each step at once, but the kernel's part of a step takes
 //! milliseconds, and another request may come meanwhile.
 //!
-//! Approach: locks, taken in this order: the queue of jobs that wait for memory or disk
-//! ([`super::admission`]); that of a process and then that of the job which it comes into, or that
-//! of policies, never both kinds; the lock of the files ([`super::files::JobFiles::lock`]).
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
+//! Approach: locks, taken in this order: that of a process and then that of the job which it comes
+//! into, or that of a job's groups, never both kinds; the queue of jobs that wait for memory or
+//! disk ([`super::admission`]); the lock of the files ([`super::files::JobFiles::lock`]). Each is
+//! of one process or job, but for the last two: nobody waits for a stranger's job to move.
 
 use gang_schedule::JobId;
 
@@ -17,7 +16,7 @@ use super::keyed_locks::{KeyedLock, KeyedLocks};
 pub struct JobLocks {
     processes: KeyedLocks<u32>,
     empty_jobs: KeyedLocks<JobId>,
-    policy: Mutex<()>,
+    homes: KeyedLocks<JobId>,
 }
 
 impl JobLocks {
@@ -32,8 +31,9 @@ impl JobLocks {
         self.empty_jobs.of(job)
     }
 
-    /// Held while the policy of a job changes, or processes return to where the policy has them.
-    pub fn policy(&self) -> MutexGuard<'_, ()> {
-        self.policy.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Held while a job's policy, or the limits of its groups change, or processes move to where
+    /// its policy has them.
+    pub fn home(&self, job: JobId) -> KeyedLock<'_, JobId> {
+        self.homes.of(job)
     }
 }

@@ -59,7 +59,7 @@ impl Daemon {
 
     fn regroup(&self, job: JobId, priority: &mut ThreadPriority) -> Result<(), Error> {
         // Where it lives stays as it is meanwhile.
-        let _changing = self.locks.policy();
+        let _changing = self.locks.home(job);
         let asked = self.conductor.ask(move |state| state.core.regroup(job))?;
         let Some((way, from)) = asked else { return Ok(()) };
         let to = self.cgroups.regrouped(job, way, &from)?;

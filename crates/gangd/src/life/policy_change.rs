@@ -23,8 +23,8 @@ use crate::{
 const ROUNDS_MAX: usize = 100;
 
 impl Daemon {
-    /// Schedules a job by another policy from now on. The caller holds the lock of policies:
-    /// processes that move in must not meet processes that move out.
+    /// Schedules a job by another policy from now on. The caller holds the lock of
+    /// the job's home: processes that move in must not meet processes that move out.
     pub fn reschedule(&self, job: JobId, policy: Policy) -> Result<(), Error> {
         let from = self.conductor.ask(move |state| {
             let machine = state.core.schedule.topology().len();

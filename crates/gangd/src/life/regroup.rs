@@ -44,7 +44,7 @@ impl Daemon {
     /// Returns how many processes were away.
     fn take_job_back(&self, job: JobId, priority: &mut ThreadPriority) -> Result<usize, Error> {
         // Where it lives stays as it is meanwhile.
-        let _changing = self.locks.policy();
+        let _changing = self.locks.home(job);
         let Some(address) = self.address(job)? else { return Ok(0) };
         let mut moved = 0;
         for _ in 0..ROUNDS_MAX {

@@ -106,7 +106,8 @@ impl Daemon {
                 self.permit_weight(peer, weight, "change a job")?;
             }
         }
-        let _changing = change.policy.is_some().then(|| self.locks.policy());
+        let moves = change.policy.is_some() || change.mem_bytes.is_some();
+        let _changing = moves.then(|| self.locks.home(job));
         let (may_raise, asked) = (peer.is_administrator(), change.clone());
         let before = self.conductor.ask(move |state| asked.permitted(state, job, may_raise))??;
         let back = change.back(&before);

@@ -19,8 +19,8 @@ use crate::{Conductor, Now};
 pub const CHANGES_EVERY_NS: u64 = 200_000_000;
 
 impl Conductor {
-    /// The threads of a job were read. What they may use now is planned with from the next step on.
-    pub fn saw_cpus_of(&mut self, id: JobId) {
+    /// What the threads of a job may use now is planned with from the next step on.
+    pub(crate) fn saw_cpus_of(&mut self, id: JobId) {
         let online = self.schedule.topology().set();
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let Some(home) = &mut job.home else { return };

@@ -269,6 +269,7 @@ impl Conductor {
             cpus: record.cpus,
             min_cpus: record.min_cpus,
             allowed: Allowed::anywhere(),
+            overhead: 0,
         };
         if self.jobs.contains_key(&job) {
             return Err(gang_schedule::Refusal::DuplicateJob { job }.into());
@@ -329,7 +330,7 @@ impl Conductor {
         if let Some(home) = &mut job.home {
             before.iter().for_each(|seen| home.members.remember(seen));
         }
-        self.saw_cpus_of(id);
+        self.saw_members_of(id);
         self.has_new_members.insert(id);
         self.schedule.renew();
         Ok(())

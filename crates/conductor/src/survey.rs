@@ -117,6 +117,12 @@ impl Conductor {
         }
     }
 
+    /// The threads of a job were read.
+    pub fn saw_members_of(&mut self, id: JobId) {
+        self.saw_cpus_of(id);
+        self.charge_switches_of(id);
+    }
+
     /// A few jobs, in turn, of which it is to be seen whether they sleep.
     pub fn to_look_at(&mut self) -> Vec<JobId> {
         let after = self.jobs.range(self.round.next..).map(|(&id, _)| id);

@@ -25,6 +25,9 @@
 //! users of some threads outside of all jobs are not known. They weigh against all others as they
 //! would by program.
 //!
+//! A job of many threads takes time to switch that would be others'. It weighs as much less as its
+//! slots cost more ([`Event::Overhead`](crate::Event)).
+//!
 //! A job that leaves ahead of the floor leaves a debt. The next job of its user, in the same tier,
 //! begins ahead by as many slices. A debt that the floor has passed is forgotten.
 //!

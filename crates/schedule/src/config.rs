@@ -117,6 +117,9 @@ impl Default for Config {
     }
 }
 
+/// More is not held against a job: ten slices a slot.
+const OVERHEAD_MAX: u32 = 900;
+
 impl Config {
     /// The bounds of `slice_ns`.
     pub const SLICE_NS: std::ops::RangeInclusive<u64> = 200_000..=60_000 * MS;
@@ -161,7 +164,8 @@ impl Config {
         }
     }
 
-    /// The weight that a job asks for, at most 10⁸ by [`SCALE`].
+    /// The weight that a job asks for, at most 10⁸ by [`SCALE`], and less where its slots cost more
+    /// than a slice.
     pub(crate) fn weight(&self, spec: &Spec) -> u64 {
         let percent = match spec.class {
             Class::Interactive => self.class_weights.interactive,
@@ -169,7 +173,8 @@ impl Config {
             Class::Express => self.class_weights.express.unwrap_or(100),
             Class::Standby => 100,
         };
-        u64::from(spec.weight) * u64::from(percent) * SCALE
+        let asked = u64::from(spec.weight) * u64::from(percent) * SCALE;
+        asked * 100 / (100 + u64::from(spec.overhead.min(OVERHEAD_MAX)))
     }
 }
 

@@ -16,6 +16,8 @@ pub enum Event {
     /// The threads of a job may use other CPUs from now on. It is what somebody did to them, so that
     /// it is never refused.
     Confined { job: JobId, to: Allowed },
+    /// Switching a job takes another part of a slice from now on, in percent.
+    Overhead { job: JobId, percent: u32 },
     /// An idle job uses CPU again (L19).
     Woke { job: JobId },
     /// A job went idle; idle jobs have no slots (L19).

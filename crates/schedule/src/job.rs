@@ -136,6 +136,8 @@ pub struct Spec {
     pub min_cpus: u32,
     /// The CPUs that its threads may use.
     pub allowed: Allowed,
+    /// What switching it takes of a slice that would be others', in percent of the slice.
+    pub overhead: u32,
 }
 
 impl Spec {
@@ -157,6 +159,7 @@ impl Spec {
             cpus,
             min_cpus: cpus,
             allowed: Allowed::anywhere(),
+            overhead: 0,
         }
     }
 

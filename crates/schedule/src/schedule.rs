@@ -336,6 +336,7 @@ impl Schedule {
                 }
                 self.work_out(job);
             }
+            Event::Overhead { job, percent } => self.job(job)?.spec.overhead = percent,
             Event::Woke { job } => {
                 self.job(job)?.asleep = false;
                 without_credit.push(job);

@@ -16,7 +16,7 @@ fn reads(core: &mut gang_conductor::Conductor, after_ns: u64, affinity: &str) {
     let online = core.schedule.topology().set().clone();
     let home = core.jobs.get_mut(&JOB).and_then(|job| job.home.as_mut()).unwrap();
     home.members.see_cpus(PID, cpus(affinity), false, &online);
-    core.saw_cpus_of(JOB);
+    core.saw_members_of(JOB);
     core.begin_step(now);
 }
 

@@ -237,7 +237,7 @@ impl State {
             listeners.refresh(&self.roots.proc, threads);
             home.listeners = listeners.pids();
         }
-        self.core.saw_cpus_of(id);
+        self.core.saw_members_of(id);
         came
     }
 

@@ -102,7 +102,8 @@ impl Naive {
             Class::Express => self.config.class_weights.express.unwrap_or(100),
             Class::Standby => 100,
         };
-        u128::from(spec.weight) * u128::from(percent) * 100
+        let asked = u128::from(spec.weight) * u128::from(percent) * 100;
+        asked * 100 / (100 + u128::from(spec.overhead.min(900)))
     }
 
     fn width(&self, spec: &Spec) -> usize {
@@ -372,6 +373,10 @@ impl Naive {
                 }
                 self.job(*job)?.spec = spec.clone();
                 Some((vec![job.0], vec![job.0]))
+            }
+            Event::Overhead { job, percent } => {
+                self.job(*job)?.spec.overhead = *percent;
+                nobody
             }
             Event::Woke { job } => {
                 self.job(*job)?.asleep = false;

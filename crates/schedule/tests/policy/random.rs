@@ -87,6 +87,10 @@ pub fn weight() -> impl Strategy<Value = u32> {
     prop_oneof![4 => Just(100u32), 2 => (1u32..=8).prop_map(|k| k * 50), 1 => 1u32..=10_000]
 }
 
+fn overhead() -> impl Strategy<Value = u32> {
+    prop_oneof![6 => Just(0u32), 2 => 0u32..=100, 1 => any::<u32>()]
+}
+
 pub fn class() -> impl Strategy<Value = Class> {
     prop_oneof![
         1 => Just(Class::Express),
@@ -122,10 +126,10 @@ pub fn spec() -> impl Strategy<Value = Spec> {
     let policy = prop_oneof![9 => Just(Policy::Gang), 1 => Just(Policy::None)];
     let weight = prop_oneof![20 => weight(), 1 => Just(0u32), 1 => Just(10_001u32)];
     let cpus = prop_oneof![10 => 1u32..=8, 2 => 0u32..=20];
-    (user(), class(), policy, weight, cpus, 0u32..=3, allowed()).prop_map(
-        |(user, class, policy, weight, cpus, least, allowed)| {
+    (user(), class(), policy, weight, cpus, 0u32..=3, allowed(), overhead()).prop_map(
+        |(user, class, policy, weight, cpus, least, allowed, overhead)| {
             let min_cpus = if least == 0 { cpus } else { least };
-            Spec { user, class, policy, weight, cpus, min_cpus, allowed }
+            Spec { user, class, policy, weight, cpus, min_cpus, allowed, overhead }
         },
     )
 }
@@ -137,6 +141,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => job().prop_map(|job| Event::Departed { job }),
         2 => (job(), spec()).prop_map(|(job, spec)| Event::Changed { job, spec }),
         2 => (job(), allowed()).prop_map(|(job, to)| Event::Confined { job, to }),
+        1 => (job(), overhead()).prop_map(|(job, percent)| Event::Overhead { job, percent }),
         2 => job().prop_map(|job| Event::Woke { job }),
         2 => job().prop_map(|job| Event::Slept { job }),
         1 => job().prop_map(|job| Event::Suspended { job }),

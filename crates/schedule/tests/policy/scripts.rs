@@ -154,6 +154,11 @@ impl Session {
                 }
                 words.done();
             }
+            "overhead" => {
+                let percent = words.get("percent").expect("percent=NUMBER");
+                said = self.event(Event::Overhead { job: self.job(words.first), percent });
+                words.done();
+            }
             "depart" => said = self.event(Event::Departed { job: self.job(words.first) }),
             "sleep" => said = self.event(Event::Slept { job: self.job(words.first) }),
             "wake" => said = self.event(Event::Woke { job: self.job(words.first) }),

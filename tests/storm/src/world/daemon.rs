@@ -4,7 +4,7 @@ use gang_conductor::{Counted, Followed, Now};
 use gang_schedule::JobId;
 use gang_timetable::{Runnable, record::Placement};
 
-use super::{Daemon, Lane, MS};
+use super::{Daemon, Lane, MS, USERS};
 use crate::machine::Machine;
 
 impl Daemon {
@@ -45,7 +45,7 @@ impl Daemon {
                 machine.records.insert(job, record);
             }
         }
-        self.core.saw_cpus_of(job);
+        self.core.saw_members_of(job);
         came
     }
 
@@ -67,6 +67,12 @@ impl Daemon {
         }
         let all: u32 = of_jobs.iter().map(|(_, it)| it.threads).sum::<u32>() + 1 + self.load;
         self.core.count(&Counted { all, of_daemon: 1, of_jobs });
+        if self.core.asks_for_users() {
+            // Some of them sleep, or have just come.
+            let listed = (self.load + self.look_at_ns as u32 / 64 % 3) as usize;
+            let uids: Vec<u32> = USERS.iter().copied().cycle().skip(1).take(listed).collect();
+            self.core.saw_users(now, &uids);
+        }
         self.core.saw_short_tasks(Some(now.monotonic_ns / (7 * MS)));
         self.core.take_notes();
     }

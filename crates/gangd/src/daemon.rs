@@ -26,6 +26,7 @@ use crate::{
         admission::Admission, deputies::Deputies, files::JobFiles, locks::JobLocks, prover::Prover,
     },
     measure::measuring::Measuring,
+    serve::command_lines::CommandLines,
     settings::{InForce, Settings},
 };
 
@@ -40,6 +41,7 @@ pub struct Daemon {
     /// The way to the thread that decides.
     pub conductor: Handle,
     pub client_priority: Arc<ClientPriority>,
+    pub command_lines: CommandLines,
     pub cgroups: Cgroups,
     pub watch: Watch,
     /// The queue, room and number of a new job.

@@ -44,6 +44,7 @@ use crate::{
     },
     measure::measuring::Measuring,
     serve::{
+        command_lines::CommandLines,
         connections::{self, Clients},
         socket::SocketLock,
         status_file::{self, StatusFile},
@@ -144,6 +145,7 @@ pub fn run(
         instance: Instance::new(socket.into(), guardian_keeper.pid(), stop_sender),
         conductor,
         client_priority,
+        command_lines: CommandLines::default(),
         cgroups,
         watch,
         admission: Admission::new(JobIds::of(socket, last)),

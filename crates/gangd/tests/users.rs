@@ -273,9 +273,10 @@ fn needs_root_arguments_are_hidden_from_strangers() {
         let text = std::fs::read_to_string(&status).unwrap_or_default();
         text.contains(&format!("\"id\":{},", owner.job))
     });
-    // The owner sees them.
-    let shown = place.client().show_job(owner.job).unwrap().processes.unwrap();
-    assert!(shown.iter().any(|process| process.command.contains(ARGUMENT)), "{shown:?}");
+    wait_until("its owner sees them", || {
+        let shown = place.client().show_job(owner.job).unwrap().processes.unwrap();
+        shown.iter().any(|process| process.command.contains(ARGUMENT))
+    });
     let mut stranger = as_user(&place, OTHER, TEST, "stranger");
     stranger.env("GANG_TEST_JOB", owner.job.to_string());
     succeeds(stranger);

@@ -203,16 +203,25 @@ pub fn starter(proc_root: &Path, tid: u32) -> Result<u32> {
     of.ok_or_else(|| text.is_odd())
 }
 
-/// The command a process was started as: its arguments, joined by blanks, or its name in brackets.
+/// The greatest part of a command that is read, in bytes.
+const COMMAND_MAX: u64 = 4096;
+
+/// The command a process was started as: its arguments, joined by blanks, or its name in brackets;
+/// the first 4 KiB of it. It is read in the memory of the process, whose owner may have whoever
+/// reads it wait.
 pub fn command(proc_root: &Path, pid: u32) -> Result<String> {
-    let directory = proc_root.join(pid.to_string());
-    let path = directory.join("cmdline");
-    let text = read_lossy(&path).map_err(|e| Error::new("read", path.display(), e))?;
+    let path = proc_root.join(pid.to_string()).join("cmdline");
+    let mut bytes = Vec::new();
+    let read = File::open(&path).and_then(|it| it.take(COMMAND_MAX).read_to_end(&mut bytes));
+    read.map_err(|e| Error::new("read", path.display(), e))?;
+    let text = String::from_utf8_lossy(&bytes);
     let text = text.trim_end_matches('\0').replace('\0', " ");
-    if !text.is_empty() {
-        return Ok(text);
-    }
-    let path = directory.join("comm");
+    if text.is_empty() { name(proc_root, pid) } else { Ok(text) }
+}
+
+/// The name of a process, in brackets.
+pub fn name(proc_root: &Path, pid: u32) -> Result<String> {
+    let path = proc_root.join(pid.to_string()).join("comm");
     let name = read_lossy(&path).map_err(|e| Error::new("read", path.display(), e))?;
     Ok(format!("[{}]", name.trim_end()))
 }

@@ -78,14 +78,19 @@ fn leave(state: &mut State, job: JobId, tid: u32) -> Result<SingleLeaver, Error>
     Ok(SingleLeaver { process, leaver, single, members, others, affinity })
 }
 
-/// The processes of single threads, in the terms of the interface.
-pub fn processes(proc_root: &Path, singles: &[Single]) -> Vec<v1::Process> {
+/// The processes of single threads, in the terms of the interface; those of which the commands are
+/// known.
+pub fn processes(
+    proc_root: &Path,
+    singles: &[Single],
+    mut commands: BTreeMap<u32, String>,
+) -> Vec<v1::Process> {
     let mut of: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
     for single in singles.iter().filter(|single| singles::is_there(single, proc_root)) {
         of.entry(single.pid).or_default().push(single.tid.into());
     }
     let process = |(pid, tids): (u32, Vec<i64>)| {
-        let command = process::command(proc_root, pid).ok()?;
+        let command = commands.remove(&pid)?;
         Some(v1::Process { pid: pid.into(), threads: tids.len() as i64, command, tids: Some(tids) })
     };
     of.into_iter().filter_map(process).collect()

@@ -4,6 +4,7 @@
 //! [`crate::daemon::Daemon`], and writes the answer in the terms of `org.gangd.v1`.
 
 pub mod calls;
+pub mod command_lines;
 pub mod connections;
 pub mod description;
 pub mod io_deadline;

@@ -266,13 +266,17 @@ impl Session {
             (measured.lost_to, measured.per_cpu) = (lost_to, per_cpu);
         }
         let proc_root = &self.daemon.roots.proc;
+        let account = self.daemon.account_of(details.owner_uid as u32);
+        let of_singles = singles.iter().map(|single| single.pid);
+        let all: Vec<u32> = pids.iter().copied().chain(of_singles).collect();
+        let mut commands = self.daemon.command_lines.read(account, proc_root, &all);
         let processes = pids.into_iter().filter_map(|pid| {
-            let command = process::command(proc_root, pid).ok()?;
+            let command = commands.remove(&pid)?;
             let threads = process::threads(proc_root, pid).ok()?.len() as i64;
             Some(v1::Process { pid: pid.into(), threads, command, tids: None })
         });
         let mut processes: Vec<v1::Process> = processes.collect();
-        processes.extend(single_threads::processes(proc_root, &singles));
+        processes.extend(single_threads::processes(proc_root, &singles, commands));
         Ok((details, Some(processes)))
     }
 

@@ -14,7 +14,7 @@ use gang_linux::{
 };
 use gang_schedule::CpuSet;
 use gang_timetable::{
-    Attributes,
+    Attributes, as_default,
     record::{Confinement, Placement, Record, Single},
 };
 use rustix::{io::Errno, process::Signal};
@@ -132,13 +132,16 @@ impl Past<'_> {
         value
     }
 
-    /// The attributes that the owner of a thread wants, on file of it or of one that started it.
+    /// The attributes that the owner of a thread wants, on file of it; or those that it has by
+    /// default after one that started it.
     fn own(&self, tid: u32) -> Option<Attributes> {
         let pins = self.pins.as_ref().filter(|pins| !pins.all_own().is_empty())?;
         let starters = std::iter::successors(Some(tid), |&at| {
             process::starter(self.proc_root, at).ok().filter(|&starter| starter > 1)
         });
-        starters.take(STARTERS_MAX).find_map(|at| pins.own(at))
+        let starters = starters.skip(1).take(STARTERS_MAX);
+        let by_default = || starters.map(|at| pins.own(at)).find_map(|own| own.map(as_default));
+        pins.own(tid).or_else(by_default)
     }
 }
 
@@ -358,9 +361,10 @@ fn release_singles(
     found
 }
 
-/// Gives a thread back what the job's first process had; false where it has nothing of gangd's.
+/// Gives a thread back what it would have had after the job's first process; false where it has
+/// nothing of gangd's.
 fn release_thread(tid: u32, record: &Past<'_>) -> bool {
-    release_to(tid, record.normal.into(), record)
+    release_to(tid, as_default(record.normal.into()), record)
 }
 
 /// Gives a thread back what it had.

@@ -23,7 +23,7 @@ mod word;
 
 pub use action::{Action, Control, Group, Signal, Weight};
 pub use attributes::{
-    Attributes, Known, SchedPolicy, WIDE, before_gangd, is_raised, lowered, released,
+    Attributes, Known, SchedPolicy, WIDE, as_default, before_gangd, is_raised, lowered, released,
     released_inheritor,
 };
 pub use backend::{Backend, pause};

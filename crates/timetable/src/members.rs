@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gang_schedule::{Allowed, CpuSet, Spec};
 
-use crate::{Action, Attributes, Known, before_gangd};
+use crate::{Action, Attributes, Known, as_default, before_gangd};
 
 /// A job with more threads than this gets no slots until it has fewer.
 pub const THREADS_MAX: usize = Spec::MAX_THREADS;
@@ -115,7 +115,7 @@ pub struct Members {
     pub keeps_attributes: bool,
     /// Its threads are members by themselves: a release gives each what that one had as it came.
     pub are_single: bool,
-    /// The attributes that a thread of unknown past gets.
+    /// The attributes that a thread of unknown past gets: an ordinary one's.
     pub default: Attributes,
     /// The CPUs that the first process of the job might run on.
     pub everywhere: CpuSet,
@@ -159,7 +159,8 @@ fn find(threads: &[Thread], tid: u32) -> Result<usize, usize> {
 }
 
 impl Members {
-    pub fn new(controls: Controls, default: Attributes, everywhere: CpuSet) -> Members {
+    /// Those of a job whose first thread had `normal`, and might run `everywhere`.
+    pub fn new(controls: Controls, normal: Attributes, everywhere: CpuSet) -> Members {
         Members {
             threads: Vec::new(),
             processes: Vec::new(),
@@ -167,7 +168,7 @@ impl Members {
             has_moved: false,
             keeps_attributes: false,
             are_single: false,
-            default,
+            default: as_default(normal),
             everywhere,
             pinned: None,
             pins_are_unknown: false,
@@ -578,7 +579,7 @@ impl Members {
     pub fn default_of(&self, pid: u32) -> Option<Attributes> {
         let first = self.find(pid).ok().map(|at| self.threads[at].original);
         let first = first.filter(|own| !own.policy.is_realtime());
-        (!self.keeps_attributes).then(|| first.unwrap_or(self.default))
+        (!self.keeps_attributes).then(|| first.map_or(self.default, as_default))
     }
 
     /// Lets threads go: appends the actions that give them back what they had. Returns those that

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gang_schedule::{CpuSet, JobId};
 use gang_timetable::{
-    Attributes, Backend, THREADS_MAX,
+    Attributes, Backend, THREADS_MAX, as_default,
     model::Model,
     record::{Placement, Record, Single},
 };
@@ -212,8 +212,13 @@ impl Machine {
         let lost_nice = thread.lost_nice || reset;
         // A child of one that has not got its nice value back looks the same.
         let was_reset = reset || (lost_nice && now == Attributes::other(0));
-        let normal = parent.and_then(|tid| Some(self.record_of(tid)?.normal.into()));
-        let normal: Vec<Attributes> = thread.normal.iter().copied().chain(normal).collect();
+        let normal = parent.and_then(|tid| Some(as_default(self.record_of(tid)?.normal.into())));
+        // What its parent has of its own it gets by fork alone.
+        let of_parent = thread.normal.iter().copied().chain(lost_nice.then_some(thread.own));
+        let by_default = of_parent.map(as_default).chain(normal);
+        // A nice value below 0 stays unless it is lost, whatever becomes of the policy.
+        let kept = |it| [it, Attributes { nice: thread.own.nice, ..it }];
+        let normal: Vec<Attributes> = by_default.flat_map(kept).collect();
         let at_start = normal.iter().copied().chain([thread.own]).collect();
         // One that is younger than a single member loses CPUs that are those of a slot.
         let beside = self.records.values().find(|record| match &record.placement {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use gang_conductor::Home;
 use gang_schedule::JobId;
 use gang_timetable::{
-    Attributes, Backend, Members, Seen, Starter, is_raised,
+    Attributes, Backend, Members, Seen, Starter, as_default, is_raised,
     record::{Placement, Single},
 };
 
@@ -145,10 +145,7 @@ impl Machine {
             let (own, lost_nice) = (thread.own, thread.lost_nice || may_have_lost);
             let of_it = of_it.flat_map(|it| it.normal.iter().copied().chain([it.own]));
             let all = of_it.chain(read).chain([members.default]);
-            let ordinary = all.map(|it| match it.policy.is_realtime() {
-                true => Attributes::other(it.nice),
-                false => it,
-            });
+            let ordinary = all.map(as_default);
             let nice_values: Vec<i32> = thread.normal.iter().map(|had| had.nice).collect();
             let may_have = ordinary.flat_map(|it| {
                 let nice = nice_values.iter().copied().chain([own.nice]);

@@ -2,7 +2,7 @@
 
 use gang_schedule::{CpuSet, JobId};
 use gang_timetable::{
-    Attributes, SchedPolicy,
+    Attributes, SchedPolicy, as_default,
     record::{Placement, Record, Single},
     released, released_inheritor,
 };
@@ -24,17 +24,14 @@ impl Machine {
                 Placement::Threads { threads } => threads.iter().find(|it| it.tid == tid),
                 Placement::Cgroup { .. } | Placement::Tree { .. } => None,
             };
-            let normal = single.map_or(normal, |single| single.normal.into());
+            let normal = single.map_or(as_default(normal), |single| single.normal.into());
             let own = |tid| self.pins.get(&job).and_then(|pins| pins.own.get(&tid)).copied();
             let mut starters = std::iter::successors(Some(tid), |&at| {
                 self.threads.contains_key(&at).then(|| self.starter(at))
             });
-            let starter = starters.find_map(own);
+            let starter = own(tid).or_else(|| starters.find_map(own).map(as_default));
             // Another thread of that process may have started it, or that process has ended.
-            let ordinary = starter.or(Some(normal)).map(|it| match it.policy.is_realtime() {
-                true => Attributes::other(it.nice),
-                false => it,
-            });
+            let ordinary = starter.or(Some(normal)).map(as_default);
             let now = self.model.attributes.get(&tid).map(|now| now.nice);
             if let (None, Some(of)) = (own(tid), ordinary) {
                 let thread = self.threads.get_mut(&tid);

@@ -39,6 +39,8 @@ pub struct Found {
     pub lowered: usize,
     /// Jobs that stood still.
     pub paused: usize,
+    /// Threads that left their job by themselves.
+    pub strays: usize,
     /// Steps for which descriptors or memory were missing: something is left to release.
     pub missed: usize,
 }
@@ -49,6 +51,7 @@ impl std::ops::AddAssign for Found {
         self.threads += other.threads;
         self.lowered += other.lowered;
         self.paused += other.paused;
+        self.strays += other.strays;
         self.missed += other.missed;
     }
 }
@@ -88,8 +91,9 @@ pub fn job(roots: &Roots, store: &Store, record: &Record) -> Found {
             }
             // It may not be in the group yet, and have its slot already.
             let coming = release_tree(&roots.proc, record.coming.as_slice(), record);
-            let lowered = found.lowered + coming.lowered;
-            Found { lowered, threads: found.threads.max(coming.threads), ..found }
+            let (strays, of_strays) = release_strays(roots, store, record);
+            let lowered = found.lowered + coming.lowered + of_strays;
+            Found { lowered, strays, threads: found.threads.max(coming.threads), ..found }
         }
         Placement::Tree { processes } => release_tree(&roots.proc, processes, record),
         Placement::Threads { threads } => {
@@ -294,6 +298,38 @@ fn release_other(other: &Group, record: &Past<'_>) -> Found {
     record.add_missed(reset_controls(other));
     let is_of_v2 = other.has("cgroup.threads");
     if is_of_v2 { release_group(other, record) } else { Found::default() }
+}
+
+/// Releases members that left the groups of their job by themselves, and that no other job has.
+/// Returns how many there are, and how many of them had something of gangd's.
+fn release_strays(roots: &Roots, store: &Store, record: &Past<'_>) -> (usize, usize) {
+    let (ticks, members) = record.pins.as_ref().map(Pins::members).unwrap_or_default();
+    let Placement::Cgroup { group, other, .. } = &record.placement else { return (0, 0) };
+    let inside: BTreeSet<u32> = [Some(group), other.as_ref()]
+        .into_iter()
+        .flatten()
+        .flat_map(|group| or_default(Group::at(group).threads()))
+        .collect();
+    let outside = members.iter().copied().filter(|tid| !inside.contains(tid));
+    // The number of one that has ended may be a younger one's.
+    let stray = |tid| singles::stray(&roots.proc, tid, ticks);
+    let strays: Vec<Single> = outside.filter_map(stray).collect();
+    if strays.is_empty() {
+        return (0, 0);
+    }
+    let of_others = store.records().0.into_iter().filter(|other| other.id != record.id);
+    let placements: Vec<Placement> = of_others.map(|other| other.placement).collect();
+    let others = Others::on_file(&roots.proc, placements.iter());
+    let is_of_job = |tid| inside.contains(&tid) || others.have(&roots.proc, tid);
+    let strays = strays.into_iter().filter(|stray| !is_of_job(stray.tid));
+    let normal = Some(record.normal.into()).filter(|_| !record.keeps_attributes);
+    let (everywhere, pins) = (everywhere(record), record.pins.as_ref());
+    let released = strays.map(|stray| {
+        let had = release_thread(stray.tid, record);
+        let (proc_root, everywhere) = (&roots.proc, &everywhere);
+        singles::release_started(proc_root, stray, normal, everywhere, pins, is_of_job) || had
+    });
+    released.fold((0, 0), |(all, lowered), had| (all + 1, lowered + usize::from(had)))
 }
 
 fn release_tree(proc_root: &Path, processes: &[(u32, u64)], record: &Past<'_>) -> Found {

@@ -10,9 +10,7 @@ use gang_linux::{
     process,
     sched::{self, Attributes, SchedPolicy},
 };
-use place::{
-    Place, Program, has_backend, job_with, registration, wait_until, with_each_backend,
-};
+use place::{Place, Program, has_backend, job_with, registration, wait_until, with_each_backend};
 
 /// Two gangs that take turns on all CPUs.
 struct Gangs {

@@ -31,6 +31,8 @@ pub enum Subject {
         /// Its policy without gangd.
         normal: SchedPolicy,
     },
+    /// A thread that left the job by itself.
+    Stray(u32),
     /// The group whose weight is changed: the files of the weight, and whether the group can be
     /// frozen, too.
     Weight { idle: PathBuf, weight: PathBuf, freezes: bool },
@@ -44,6 +46,7 @@ impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Subject::Thread { tid, .. } => write!(f, "thread {tid}"),
+            Subject::Stray(tid) => write!(f, "stray thread {tid}"),
             Subject::Weight { idle: file, .. } => {
                 write!(f, "the weight of {}", file.with_file_name("").display())
             }
@@ -83,7 +86,9 @@ impl Subject {
         let group = controls.freeze.iter().filter_map(|file| file.path.parent());
         let group = group.map(|group| Subject::Group(group.into()));
         let processes = roster.tree().iter().cloned().map(Subject::Process);
-        threads.chain(weight).chain(group).chain(processes)
+        let strays = roster.strays_on_file().map(Subject::Stray);
+        let strays = strays.filter(move |_| backend == Backend::Rt);
+        threads.chain(strays).chain(weight).chain(group).chain(processes)
     }
 
     /// The fault of a subject. A subject that is gone has none.
@@ -98,6 +103,11 @@ impl Subject {
             Subject::Thread { tid, user_pinned, normal } => {
                 let (now, cpus) = (thread::attributes(*tid).ok()?, thread::affinity(*tid).ok()?);
                 of_thread(wanted, &now, *normal, (!user_pinned).then_some(&cpus))
+            }
+            Subject::Stray(tid) => {
+                let now = thread::attributes(*tid).ok()?;
+                let is_given = is_raised(&now) || now == WIDE;
+                is_given.then(|| format!("has {:?} with nice {}", now.policy, now.nice))
             }
             Subject::Weight { idle, weight, freezes } => {
                 let read = |file| fs::read_to_string(file).ok().map(|text| text.trim().to_owned());

@@ -85,6 +85,7 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
         turns: Turns::default(),
         alarm,
         thread_starts,
+        strays_at_ns: None,
         failures: 0,
         failures_logged_ns: 0,
     };
@@ -112,6 +113,9 @@ fn lift_conductor() {
 const RESERVED: Duration = Duration::from_millis(2);
 const RESERVED_PERIOD: Duration = Duration::from_millis(10);
 
+/// One part in so many of the time is spent on looking for strays.
+const STRAYS_PART: u64 = 20;
+
 /// Failures of calls are logged at most this often.
 const FAILURES_EVERY_NS: u64 = 10_000_000_000;
 
@@ -126,6 +130,8 @@ struct Conductor {
     turns: Turns<Request>,
     alarm: Arc<Alarm>,
     thread_starts: ThreadStarts,
+    /// When to look for strays next (UTC).
+    strays_at_ns: Option<u64>,
     /// Calls of the switchers that failed, as last logged.
     failures: u64,
     /// When they were logged (CLOCK_MONOTONIC).
@@ -152,6 +158,8 @@ impl Conductor {
             if let Some(due_in_ns) = self.thread_starts.due_in_ns(clock::monotonic_ns()) {
                 sleep_ns = sleep_ns.min(due_in_ns);
             }
+            let stray_ns = self.strays_at_ns.map(|at_ns| at_ns.saturating_sub(clock::utc_ns()));
+            let sleep_ns = sleep_ns.min(stray_ns.unwrap_or(sleep_ns));
             if sleep_ns > 0 && self.turns.is_empty() {
                 self.alarm.sleep(seen, Some(Duration::from_nanos(sleep_ns)));
             }
@@ -186,6 +194,7 @@ impl Conductor {
             self.thread_starts.forget();
             return beat_ns;
         }
+        self.look_for_strays(now);
         let before_ns = clock::thread_cpu_ns();
         let new_threads = self.new_threads();
         let has_new_threads = !new_threads.is_none();
@@ -241,6 +250,27 @@ impl Conductor {
         self.log_failures();
         let took_ns = clock::utc_ns().saturating_sub(now.utc_ns);
         self.state.core.planned_within(took_ns);
+    }
+
+    /// Reads the jobs again that threads left by themselves, where it is time to look.
+    fn look_for_strays(&mut self, now: Now) {
+        let core = &self.state.core;
+        let next_ns = core.next_look_for_strays_ns(now.utc_ns);
+        // A clock that was set back makes the next look a far one.
+        let at_ns = self.strays_at_ns.into_iter().chain(next_ns).min();
+        if next_ns.is_none() || at_ns.is_some_and(|at_ns| at_ns > now.utc_ns) {
+            self.strays_at_ns = at_ns.filter(|_| next_ns.is_some());
+            return;
+        }
+        let before_ns = clock::thread_cpu_ns();
+        for id in core.that_may_lose().collect::<Vec<JobId>>() {
+            if self.state.has_lost(id) {
+                self.state.read(id);
+            }
+        }
+        let rest_ns = STRAYS_PART * (clock::thread_cpu_ns() - before_ns);
+        let next_ns = self.state.core.next_look_for_strays_ns(now.utc_ns);
+        self.strays_at_ns = next_ns.map(|next_ns| next_ns.max(now.utc_ns + rest_ns));
     }
 
     fn followed(&self) -> Followed {

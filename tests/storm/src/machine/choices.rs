@@ -142,6 +142,7 @@ impl Machine {
     /// The CPUs that the threads of a process have are taken for their own when it comes, whatever
     /// the daemon of a job before knew of them.
     pub fn know_choices(&mut self, pid: u32) {
+        self.processes.get_mut(&pid).into_iter().for_each(|it| it.left_ns = None);
         for (tid, thread) in self.threads.iter_mut().filter(|(_, of)| of.pid == pid) {
             if self.model.affinity.get(tid) == Some(&thread.own_cpus) {
                 thread.choice = Choice::Known;

@@ -84,6 +84,7 @@ impl Machine {
             is_other |= home.members.note_attributes(*tid, now);
         }
         let has_own = home.members.has_own_attributes() || !pins.own.is_empty();
+        let was_listed = std::mem::replace(&mut roster.listed, self.ticks);
         let came = home.members.update(&tids, |tid| {
             let now = *self.model.attributes.get(&tid)?;
             let cpus = self.model.affinity.get(&tid)?.clone();
@@ -96,6 +97,15 @@ impl Machine {
             let were_given = pins.given.contains(&cpus);
             Some(Seen { tid, now, were_given, cpus, original, started_by })
         });
+        let gone = home.members.take_gone();
+        if let Placement::Cgroup { .. } = home.placement {
+            let is_it = |thread: &super::Thread| thread.started <= was_listed;
+            let alive = gone.into_iter().filter(|it| self.threads.get(&it.tid).is_some_and(is_it));
+            let found: Vec<_> = alive.collect();
+            roster.strays.extend(found.iter().map(|it| it.tid));
+            roster.found.extend(found);
+            self.file_members(job, home, roster);
+        }
         for tid in &tids {
             if let Some(thread) = self.threads.get_mut(tid) {
                 (thread.is_unread, thread.unread, thread.was_read) = (false, Vec::new(), true);
@@ -111,8 +121,10 @@ impl Machine {
         };
         chose.extend(leaving.iter().filter(|tid| pins.user_pinned.contains(tid)));
         let mut own: BTreeMap<u32, Attributes> = home.members.own_attributes().collect();
+        chose.extend(roster.strays.iter().filter(|tid| pins.user_pinned.contains(tid)));
+        let leaving = leaving.into_iter().chain(roster.strays.iter().copied());
         let removed = roster.removed.iter().flat_map(|&pid| self.tids(pid));
-        let leavers = leaving.into_iter().chain(removed);
+        let leavers = leaving.chain(removed);
         own.extend(leavers.filter_map(|tid| Some((tid, *pins.own.get(&tid)?))));
         own.extend(&roster.expected_own);
         if self.backend.is_some_and(Backend::can_fill) {
@@ -120,6 +132,16 @@ impl Machine {
             (pins.user_pinned, pins.own) = (chose, own);
         }
         came > 0 || is_other
+    }
+
+    /// On file: the members of a job, and those that left it and are not as before yet.
+    pub fn file_members(&mut self, job: JobId, home: &Home, roster: &Roster) {
+        if self.backend.is_some_and(Backend::can_fill) {
+            let tids = home.members.threads().iter().map(|it| it.tid);
+            let leaving = roster.leaving.iter().flat_map(|&pid| self.tids(pid));
+            let tids = tids.chain(roster.strays.iter().copied()).chain(leaving).collect();
+            self.pins.entry(job).or_default().members = (roster.listed, tids);
+        }
     }
 
     /// Nobody can tell which thread of a process started another one: it may get what any of them

@@ -9,6 +9,9 @@ use super::{World, time::STEP_SHOWS_NS};
 /// Plans that stood as the CPUs of a gang's threads changed are over then.
 const SETTLED_NS: u64 = 700_000_000;
 
+/// Threads that leave their job by themselves are lowered within this time.
+const STRAYS_NS: u64 = 100_000_000;
+
 /// For so long the shares of gangs are looked at.
 const FRAME_SLICES: u64 = 200;
 
@@ -61,6 +64,11 @@ impl World {
         machine.check_raised();
         let now_ns = self.now.utc_ns;
         let Some(daemon) = &self.daemon else { return };
+        let calm_ns = self.held_up_until_ns.max(self.stepped_until_ns) + STRAYS_NS;
+        if calm_ns < self.now.monotonic_ns && self.dies_after.is_none() {
+            let before_ns = self.now.monotonic_ns - STRAYS_NS;
+            machine.check_strays(before_ns, |tid| !daemon.core.is_stray(tid));
+        }
         let (core, config) = (&daemon.core, daemon.core.published_config());
         let is_followed = daemon.lanes.iter().all(|lane| {
             let wakes = lane.wakes_ns.is_none_or(|at_ns| at_ns > now_ns);

@@ -415,12 +415,12 @@ impl Roster {
         self.file_own(own);
         own_cpus.extend(leavers.iter().filter(|tid| self.pins.is_user_pinned(**tid)));
         self.came = self.came.saturating_add(came.try_into().unwrap_or(u32::MAX));
-        self.see_cpus(members, proc_root);
+        let have_moved = self.see_cpus(members, proc_root);
         own_cpus.extend(members.user_pinned());
         if let Err(error) = self.pins.set_user_pinned(own_cpus.into_iter()) {
             tracing::warn!(%error, "a release may take from threads the CPUs that they chose");
         }
-        Ok(came > 0 || is_other)
+        Ok(came > 0 || is_other || have_moved)
     }
 
     /// Threads that the group has no more, and that live on. The members are on file before a
@@ -469,6 +469,17 @@ impl Roster {
         self.file_members(members);
     }
 
+    /// Whether some thread may have other CPUs than it is known to have: to be read again then. Of
+    /// many threads some are looked at.
+    pub fn may_have_moved(&self, members: &Members) -> bool {
+        let mut switched = members.threads().iter().filter(|thread| !thread.is_exempt());
+        let mut has_others = |_| {
+            let tid = switched.next()?.tid;
+            thread::affinity(tid).ok().filter(|cpus| !members.is_usual(tid, cpus))
+        };
+        !self.online.is_empty() && (0..CPUS_SEEN_AGAIN).find_map(&mut has_others).is_some()
+    }
+
     /// Whether the group has lost a thread that lives on: to be read again then.
     pub fn has_lost(&mut self, members: &Members) -> bool {
         let Kind::Cgroup { threads, expected, .. } = &self.kind else { return false };
@@ -484,9 +495,10 @@ impl Roster {
 
     /// Owners, programs, cpusets and the kernel change at any moment where threads may run. Threads
     /// are looked at in turn.
-    fn see_cpus(&mut self, members: &mut Members, proc_root: &Path) {
+    fn see_cpus(&mut self, members: &mut Members, proc_root: &Path) -> bool {
+        let mut have_moved = false;
         if self.online.is_empty() {
-            return;
+            return false;
         }
         for &tid in self.cpus.next(&self.numbers, CPUS_SEEN_AGAIN) {
             let Ok(mut cpus) = thread::affinity(tid) else { continue };
@@ -495,8 +507,9 @@ impl Roster {
                 cpus = all;
             }
             let were_given = self.pins.were_given(&cpus);
-            members.see_cpus(tid, cpus, were_given, &self.online);
+            have_moved |= members.see_cpus(tid, cpus, were_given, &self.online);
         }
+        have_moved
     }
 
     /// A program may limit its time as a real-time one at any moment. Threads that are new are

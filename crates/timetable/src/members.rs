@@ -478,7 +478,14 @@ impl Members {
 
     /// A thread that is known was seen with these CPUs, those that are offline among them. Where
     /// they are neither the job's nor of a timetable, its program or somebody else has chosen them.
-    pub fn see_cpus(&mut self, tid: u32, cpus: CpuSet, were_given: bool, online: &CpuSet) {
+    /// True where those that it chose are others from now on: it may stand otherwise in its slot.
+    pub fn see_cpus(&mut self, tid: u32, cpus: CpuSet, were_given: bool, online: &CpuSet) -> bool {
+        let before = self.own_cpus.get(&tid).cloned();
+        self.note_own_cpus(tid, cpus, were_given, online);
+        self.own_cpus.get(&tid) != before.as_ref()
+    }
+
+    fn note_own_cpus(&mut self, tid: u32, cpus: CpuSet, were_given: bool, online: &CpuSet) {
         let Ok(at) = self.find(tid) else { return };
         // The kernel lets a thread run anywhere of whose CPUs none is online any more.
         let is_free = online.is_subset(&cpus);
@@ -534,6 +541,17 @@ impl Members {
     /// The CPUs that a thread has chosen, as they were last read.
     pub fn own_cpus(&self, tid: u32) -> Option<&CpuSet> {
         self.own_cpus.get(&tid)
+    }
+
+    /// The threads that chose CPUs of the machine that are not all of a slot: they would run raised
+    /// where others have theirs.
+    pub fn outside(&self, slot: &CpuSet, machine: &CpuSet) -> impl Iterator<Item = u32> {
+        let switched = self.threads.iter().filter(|it| it.user_pinned && !it.is_exempt());
+        let is_outside = |thread: &&Thread| {
+            let own = self.own_cpus.get(&thread.tid);
+            own.is_some_and(|own| !own.intersection(machine).is_subset(slot))
+        };
+        switched.filter(is_outside).map(|thread| thread.tid).collect::<Vec<u32>>().into_iter()
     }
 
     /// The threads that chose their CPUs themselves, and have them for certain: a release leaves

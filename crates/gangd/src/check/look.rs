@@ -28,6 +28,8 @@ pub enum Subject {
     Thread {
         tid: u32,
         user_pinned: bool,
+        /// The CPUs that it chose.
+        own_cpus: Option<CpuSet>,
         /// Its policy without gangd.
         normal: SchedPolicy,
     },
@@ -75,6 +77,7 @@ impl Subject {
             .map(|thread| Subject::Thread {
                 tid: thread.tid,
                 user_pinned: thread.user_pinned,
+                own_cpus: home.members.own_cpus(thread.tid).cloned(),
                 normal: thread.original.policy,
             });
         let weigh = home.members.controls.weigh();
@@ -100,7 +103,13 @@ impl Subject {
             Standing::Raised | Standing::Released => false,
         };
         match self {
-            Subject::Thread { tid, user_pinned, normal } => {
+            Subject::Thread { tid, user_pinned, own_cpus, normal } => {
+                let fills = wanted.cpus.zip(own_cpus.as_ref()).is_some_and(|(slot, own)| {
+                    let own = own.intersection(wanted.machine);
+                    wanted.in_slot.raises_threads() && !own.is_subset(slot)
+                });
+                let standing = if fills { Standing::Filling } else { wanted.standing };
+                let wanted = &Wanted { standing, ..*wanted };
                 let (now, cpus) = (thread::attributes(*tid).ok()?, thread::affinity(*tid).ok()?);
                 of_thread(wanted, &now, *normal, (!user_pinned).then_some(&cpus))
             }

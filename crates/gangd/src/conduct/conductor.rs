@@ -194,9 +194,17 @@ impl Conductor {
             self.thread_starts.forget();
             return beat_ns;
         }
-        self.look_for_strays(now);
+        let astray = self.look_for_strays(now);
         let before_ns = clock::thread_cpu_ns();
-        let new_threads = self.new_threads();
+        let new_threads = match (self.new_threads(), astray) {
+            (new_threads, astray) if astray.is_empty() => new_threads,
+            (NewThreads::Of(mut jobs), mut astray) => {
+                jobs.append(&mut astray);
+                NewThreads::Of(jobs)
+            }
+            (NewThreads::Anywhere, _) => NewThreads::Anywhere,
+            (NewThreads::None, astray) => NewThreads::Of(astray),
+        };
         let has_new_threads = !new_threads.is_none();
         match self.state.core.due(now, self.survey.due_in_ns(), beat_ns, new_threads) {
             Due::Sleep(sleep_ns) => return sleep_ns,
@@ -252,25 +260,24 @@ impl Conductor {
         self.state.core.planned_within(took_ns);
     }
 
-    /// Reads the jobs again that threads left by themselves, where it is time to look.
-    fn look_for_strays(&mut self, now: Now) {
+    /// Reads the jobs again that threads left by themselves, or whose threads went to other CPUs,
+    /// where it is time to look. Returns those with threads that stand otherwise because of that.
+    fn look_for_strays(&mut self, now: Now) -> BTreeSet<JobId> {
         let core = &self.state.core;
         let next_ns = core.next_look_for_strays_ns(now.utc_ns);
         // A clock that was set back makes the next look a far one.
         let at_ns = self.strays_at_ns.into_iter().chain(next_ns).min();
         if next_ns.is_none() || at_ns.is_some_and(|at_ns| at_ns > now.utc_ns) {
             self.strays_at_ns = at_ns.filter(|_| next_ns.is_some());
-            return;
+            return BTreeSet::new();
         }
         let before_ns = clock::thread_cpu_ns();
-        for id in core.that_may_lose().collect::<Vec<JobId>>() {
-            if self.state.has_lost(id) {
-                self.state.read(id);
-            }
-        }
+        let mut jobs: BTreeSet<JobId> = core.that_may_lose().collect();
+        jobs.retain(|&id| self.state.may_be_astray(id) && self.read_planned(id));
         let rest_ns = STRAYS_PART * (clock::thread_cpu_ns() - before_ns);
         let next_ns = self.state.core.next_look_for_strays_ns(now.utc_ns);
         self.strays_at_ns = next_ns.map(|next_ns| next_ns.max(now.utc_ns + rest_ns));
+        jobs
     }
 
     fn followed(&self) -> Followed {

@@ -275,11 +275,13 @@ impl State {
         }
     }
 
-    /// Whether a job has lost a thread that lives on.
-    pub fn has_lost(&mut self, id: JobId) -> bool {
+    /// Whether a job has lost a thread that lives on, or one of its threads chose other CPUs.
+    pub fn may_be_astray(&mut self, id: JobId) -> bool {
+        let can_fill = self.backend().can_fill();
         let home = self.core.jobs.get(&id).and_then(|job| job.home.as_ref());
-        let of = self.registry.jobs.get_mut(&id);
-        home.zip(of).is_some_and(|(home, of)| of.roster.has_lost(&home.members))
+        let Some((home, of)) = home.zip(self.registry.jobs.get_mut(&id)) else { return false };
+        let (roster, members) = (&mut of.roster, &home.members);
+        roster.has_lost(members) || (can_fill && roster.may_have_moved(members))
     }
 
     /// The members of all jobs but one.

@@ -112,7 +112,7 @@ impl Machine {
             }
         }
         roster.expected_own.retain(|&tid, _| !home.members.knows(tid));
-        self.see_cpus(&tids, &mut home.members, &pins);
+        let have_moved = self.see_cpus(&tids, &mut home.members, &pins);
         let mut chose: Vec<u32> = home.members.user_pinned().collect();
         // Those that leave are in the job's groups, and on file, until they have left.
         let leaving: Vec<u32> = match home.placement {
@@ -131,7 +131,7 @@ impl Machine {
             let pins = self.pins.entry(job).or_default();
             (pins.user_pinned, pins.own) = (chose, own);
         }
-        came > 0 || is_other
+        came > 0 || is_other || have_moved
     }
 
     /// On file: the members of a job, and those that left it and are not as before yet.

@@ -1,5 +1,7 @@
 //! The daemon reads the threads of its jobs, and looks at the machine.
 
+use std::collections::BTreeSet;
+
 use gang_conductor::{Counted, Followed, Now};
 use gang_schedule::JobId;
 use gang_timetable::{Runnable, record::Placement};
@@ -74,21 +76,26 @@ impl Daemon {
     }
 
     /// Where it is time to look, reads the jobs again that threads left by themselves.
-    pub(super) fn look_for_strays(&mut self, machine: &mut Machine, now: Now) {
+    /// Returns those with threads that stand otherwise because of that.
+    pub(super) fn look_for_strays(&mut self, machine: &mut Machine, now: Now) -> BTreeSet<JobId> {
+        let mut astray = BTreeSet::new();
         let next_ns = self.core.next_look_for_strays_ns(now.utc_ns);
         let at_ns = self.strays_at_ns.into_iter().chain(next_ns).min();
         if next_ns.is_none() || at_ns.is_some_and(|at_ns| at_ns > now.utc_ns) {
             self.strays_at_ns = at_ns.filter(|_| next_ns.is_some());
-            return;
+            return astray;
         }
         for job in self.core.that_may_lose().collect::<Vec<JobId>>() {
             let members = self.core.jobs[&job].home.as_ref().map(|home| &home.members);
-            let mut tids = members.into_iter().flat_map(|it| it.threads()).map(|it| it.tid);
-            if tids.any(|tid| machine.is_outside(job, tid)) {
-                self.read(machine, job);
+            let Some(members) = members else { continue };
+            let mut tids = members.threads().iter().map(|it| it.tid);
+            let is_astray = |tid| machine.is_outside(job, tid) || machine.has_moved(members, tid);
+            if tids.any(is_astray) && self.read_planned(machine, job) {
+                astray.insert(job);
             }
         }
         self.strays_at_ns = self.core.next_look_for_strays_ns(now.utc_ns);
+        astray
     }
 
     /// Gives strays what they had, until no switcher follows a timetable that has them.

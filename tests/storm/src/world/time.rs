@@ -173,9 +173,11 @@ impl World {
                 daemon.wakes_ns = now.utc_ns + 200 * MS;
                 return Ok(());
             }
-            daemon.look_for_strays(&mut self.machine.borrow_mut(), now);
+            let astray = daemon.look_for_strays(&mut self.machine.borrow_mut(), now);
             let look_in_ns = daemon.look_at_ns.saturating_sub(now.monotonic_ns);
             let came = std::mem::replace(&mut new_threads, NewThreads::None);
+            let came =
+                if came.is_none() && !astray.is_empty() { NewThreads::Of(astray) } else { came };
             match daemon.core.due(now, look_in_ns, 200 * MS, came) {
                 Due::Sleep(0) => {}
                 Due::Sleep(sleep_ns) => {

@@ -20,6 +20,7 @@
 //! - [`quota`]: how much of what is scarce one user may have.
 //! - [`regroup`]: which gangs move between groups of the cpu controller.
 //! - [`short_lived`]: gangs whose threads live too short to be switched one by one.
+//! - [`strays`]: threads that leave their job without asking.
 //! - [`turns`]: whose request comes next.
 //! - [`uncontended`]: whether gangs have the machine for themselves.
 //! - [`usage`]: the time that a job had and wanted over a while.
@@ -44,6 +45,7 @@ pub mod quota;
 mod refused;
 pub mod regroup;
 pub mod short_lived;
+pub mod strays;
 mod survey;
 pub mod turns;
 pub mod uncontended;
@@ -62,6 +64,7 @@ pub use planning::{Due, Followed, NewThreads, Planning};
 pub use refused::Refused;
 pub use regroup::Regroup;
 pub use short_lived::{ShortLived, ShortLivedGang};
+pub use strays::Stray;
 pub use survey::{Counted, JobSeen};
 pub use uncontended::{Measured, Uncontended};
 pub use usage::{Width, Window};

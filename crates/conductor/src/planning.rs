@@ -41,7 +41,7 @@ const REACH_MIN: u64 = 2;
 pub(crate) const AHEAD_SLICES: u64 = 32;
 
 /// The time before the end of a gap at which the machine is looked at.
-const SURVEY_AHEAD_NS: u64 = 120_000;
+pub(crate) const SURVEY_AHEAD_NS: u64 = 120_000;
 
 /// How long the switchers keep a gang raised after the end of a timetable that is not replaced.
 const GRACE_NS: u64 = 5_000_000;

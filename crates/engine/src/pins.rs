@@ -9,6 +9,9 @@
 //! switcher may hear of it, and a thread that had chosen its own when it was first seen; and the
 //! attributes that owners want. Each is written by one call, so that a reader finds nothing half
 //! done after the daemon died.
+//!
+//! A member may leave the group of its job by itself, while a timetable raises it. So the members
+//! are on file, too, with when they were there: a younger thread has the number of one that ended.
 
 use std::{
     collections::BTreeMap,
@@ -31,6 +34,9 @@ const USER_PINNED_AT: u64 = (SETS_MAX * SET_LENGTH) as u64;
 const OWN_AT: u64 = USER_PINNED_AT + 4 * THREADS_MAX as u64;
 /// Of a thread with attributes of its own, the number and the attributes.
 const OWN_LENGTH: usize = 8;
+/// Those of members, and of as many threads that leave or are going to come.
+const OWN_MAX: usize = 2 * THREADS_MAX;
+const MEMBERS_AT: u64 = OWN_AT + (OWN_LENGTH * OWN_MAX) as u64;
 
 /// The CPUs that gangd gave to the threads of one job, and what they have of their own.
 #[derive(Debug, Default)]
@@ -43,6 +49,8 @@ pub struct Pins {
     user_pinned: Vec<u32>,
     /// The attributes that owners want of all threads, where some differ from the job's first one.
     own: BTreeMap<u32, Attributes>,
+    /// The threads of a job with a cgroup, and when they were there, in ticks since boot.
+    members: (u64, Vec<u32>),
 }
 
 impl Pins {
@@ -68,13 +76,21 @@ impl Pins {
         };
         let bytes = bytes.map_err(error)?;
         let (bytes, own) = bytes.split_at(bytes.len().min(OWN_AT as usize));
+        let (own, members) = own.split_at(own.len().min(OWN_LENGTH * OWN_MAX));
         let (sets, user_pinned) = bytes.split_at(bytes.len().min(USER_PINNED_AT as usize));
         let own = own.chunks_exact(OWN_LENGTH).filter_map(decode_own).collect();
         let sets = sets.chunks_exact(SET_LENGTH).map(decode).filter(|set| !set.is_empty());
         let user_pinned =
             user_pinned.chunks_exact(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap()));
         let (sets, user_pinned) = (sets.collect(), user_pinned.filter(|&tid| tid > 0).collect());
-        Ok(Some(Pins { sets, user_pinned, own, ..Pins::default() }))
+        let members = members.split_at_checked(8).map(|(at, tids)| {
+            let tids =
+                tids.chunks_exact(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap()));
+            let at = u64::from_ne_bytes(at.try_into().unwrap());
+            (at, tids.take_while(|&tid| tid > 0).collect())
+        });
+        let members = members.unwrap_or_default();
+        Ok(Some(Pins { sets, user_pinned, own, members, ..Pins::default() }))
     }
 
     /// Threads are going to be restricted to these CPUs.
@@ -124,7 +140,7 @@ impl Pins {
         let length = own.len().max(self.own.len());
         self.own = own;
         let words = self.own.iter().map(encode_own).chain(std::iter::repeat([0; OWN_LENGTH]));
-        let bytes: Vec<u8> = words.take(length).flatten().collect();
+        let bytes: Vec<u8> = words.take(length.min(OWN_MAX)).flatten().collect();
         self.write(&bytes, OWN_AT)
     }
 
@@ -135,6 +151,26 @@ impl Pins {
     /// Those of a thread that has its own.
     pub fn own(&self, tid: u32) -> Option<Attributes> {
         self.own.get(&tid).copied()
+    }
+
+    /// The job has these threads at a moment, in ticks since boot.
+    pub fn set_members(
+        &mut self,
+        at_ticks: u64,
+        tids: impl Iterator<Item = u32> + Clone,
+    ) -> io::Result<()> {
+        if self.members.1.iter().copied().eq(tids.clone()) {
+            return Ok(());
+        }
+        self.members = (at_ticks, tids.collect());
+        let tids = self.members.1.iter().copied().chain([0]).flat_map(u32::to_ne_bytes);
+        let bytes: Vec<u8> = at_ticks.to_ne_bytes().into_iter().chain(tids).collect();
+        self.write(&bytes, MEMBERS_AT)
+    }
+
+    /// The threads that the job had last, and when.
+    pub fn members(&self) -> (u64, &[u32]) {
+        (self.members.0, &self.members.1)
     }
 
     fn write(&self, bytes: &[u8], at: u64) -> io::Result<()> {
@@ -222,6 +258,11 @@ mod tests {
         assert_eq!(found.user_pinned, [8]);
         assert!(found.has_pinned(7, &set(&[0])) && !found.has_pinned(8, &set(&[0])));
         assert!(!found.has_pinned(7, &set(&[1])));
+        for tids in [&[3, 4, 5][..], &[4]] {
+            pins.set_members(70 + u64::from(tids[0]), tids.iter().copied()).unwrap();
+        }
+        let found = Pins::read(&path).unwrap().unwrap();
+        assert_eq!((found.members(), found.own(7)), ((74, &[4][..]), Some(own[1].1)));
         drop(Pins::create(&path).unwrap());
         assert_eq!(Pins::read(&path).unwrap().unwrap().sets, []);
     }

@@ -14,7 +14,7 @@ use gang_linux::{
 };
 use gang_schedule::CpuSet;
 use gang_timetable::{
-    Attributes,
+    Attributes, as_default,
     record::{Confinement, Placement, Record, Single},
 };
 use rustix::{io::Errno, process::Signal};
@@ -39,6 +39,8 @@ pub struct Found {
     pub lowered: usize,
     /// Jobs that stood still.
     pub paused: usize,
+    /// Threads that left their job by themselves.
+    pub strays: usize,
     /// Steps for which descriptors or memory were missing: something is left to release.
     pub missed: usize,
 }
@@ -49,6 +51,7 @@ impl std::ops::AddAssign for Found {
         self.threads += other.threads;
         self.lowered += other.lowered;
         self.paused += other.paused;
+        self.strays += other.strays;
         self.missed += other.missed;
     }
 }
@@ -88,8 +91,9 @@ pub fn job(roots: &Roots, store: &Store, record: &Record) -> Found {
             }
             // It may not be in the group yet, and have its slot already.
             let coming = release_tree(&roots.proc, record.coming.as_slice(), record);
-            let lowered = found.lowered + coming.lowered;
-            Found { lowered, threads: found.threads.max(coming.threads), ..found }
+            let (strays, of_strays) = release_strays(roots, store, record);
+            let lowered = found.lowered + coming.lowered + of_strays;
+            Found { lowered, strays, threads: found.threads.max(coming.threads), ..found }
         }
         Placement::Tree { processes } => release_tree(&roots.proc, processes, record),
         Placement::Threads { threads } => {
@@ -132,13 +136,16 @@ impl Past<'_> {
         value
     }
 
-    /// The attributes that the owner of a thread wants, on file of it or of one that started it.
+    /// The attributes that the owner of a thread wants, on file of it; or those that it has by
+    /// default after one that started it.
     fn own(&self, tid: u32) -> Option<Attributes> {
         let pins = self.pins.as_ref().filter(|pins| !pins.all_own().is_empty())?;
         let starters = std::iter::successors(Some(tid), |&at| {
             process::starter(self.proc_root, at).ok().filter(|&starter| starter > 1)
         });
-        starters.take(STARTERS_MAX).find_map(|at| pins.own(at))
+        let starters = starters.skip(1).take(STARTERS_MAX);
+        let by_default = || starters.map(|at| pins.own(at)).find_map(|own| own.map(as_default));
+        pins.own(tid).or_else(by_default)
     }
 }
 
@@ -293,6 +300,38 @@ fn release_other(other: &Group, record: &Past<'_>) -> Found {
     if is_of_v2 { release_group(other, record) } else { Found::default() }
 }
 
+/// Releases members that left the groups of their job by themselves, and that no other job has.
+/// Returns how many there are, and how many of them had something of gangd's.
+fn release_strays(roots: &Roots, store: &Store, record: &Past<'_>) -> (usize, usize) {
+    let (ticks, members) = record.pins.as_ref().map(Pins::members).unwrap_or_default();
+    let Placement::Cgroup { group, other, .. } = &record.placement else { return (0, 0) };
+    let inside: BTreeSet<u32> = [Some(group), other.as_ref()]
+        .into_iter()
+        .flatten()
+        .flat_map(|group| or_default(Group::at(group).threads()))
+        .collect();
+    let outside = members.iter().copied().filter(|tid| !inside.contains(tid));
+    // The number of one that has ended may be a younger one's.
+    let stray = |tid| singles::stray(&roots.proc, tid, ticks);
+    let strays: Vec<Single> = outside.filter_map(stray).collect();
+    if strays.is_empty() {
+        return (0, 0);
+    }
+    let of_others = store.records().0.into_iter().filter(|other| other.id != record.id);
+    let placements: Vec<Placement> = of_others.map(|other| other.placement).collect();
+    let others = Others::on_file(&roots.proc, placements.iter());
+    let is_of_job = |tid| inside.contains(&tid) || others.have(&roots.proc, tid);
+    let strays = strays.into_iter().filter(|stray| !is_of_job(stray.tid));
+    let normal = Some(record.normal.into()).filter(|_| !record.keeps_attributes);
+    let (everywhere, pins) = (everywhere(record), record.pins.as_ref());
+    let released = strays.map(|stray| {
+        let had = release_thread(stray.tid, record);
+        let (proc_root, everywhere) = (&roots.proc, &everywhere);
+        singles::release_started(proc_root, stray, normal, everywhere, pins, is_of_job) || had
+    });
+    released.fold((0, 0), |(all, lowered), had| (all + 1, lowered + usize::from(had)))
+}
+
 fn release_tree(proc_root: &Path, processes: &[(u32, u64)], record: &Past<'_>) -> Found {
     let mut found = Found::default();
     for round in 0..ROUNDS_MAX {
@@ -358,9 +397,10 @@ fn release_singles(
     found
 }
 
-/// Gives a thread back what the job's first process had; false where it has nothing of gangd's.
+/// Gives a thread back what it would have had after the job's first process; false where it has
+/// nothing of gangd's.
 fn release_thread(tid: u32, record: &Past<'_>) -> bool {
-    release_to(tid, record.normal.into(), record)
+    release_to(tid, as_default(record.normal.into()), record)
 }
 
 /// Gives a thread back what it had.

@@ -18,7 +18,7 @@ use gang_linux::{
 };
 use gang_schedule::CpuSet;
 use gang_timetable::{
-    Attributes, Controls, Members, Runnable, Seen, Starter, THREADS_MAX, record::Single,
+    Attributes, Controls, Gone, Members, Runnable, Seen, Starter, THREADS_MAX, record::Single,
 };
 
 use crate::{
@@ -82,8 +82,15 @@ pub struct Roster {
     /// The members of other jobs: a child that is one of these is not found. Those of jobs with a
     /// cgroup are known to a job of single threads only.
     pub others: Others,
-    /// How many threads it had when they were last read.
+    /// How many threads it had when they were last read, and when that was, in ticks since boot.
     listed: usize,
+    listed_ticks: u64,
+    /// Threads that left by themselves and are not as before yet: on file until they are.
+    strays: Vec<u32>,
+    /// The threads of processes that leave, each with its process: on file until they have left.
+    leavers: Vec<(u32, u32)>,
+    /// Those found since they were last taken, each with when it was a member yet.
+    found: Vec<(Gone, u64)>,
     /// Threads that came since there was a [`Part`].
     came: u32,
     /// How many of these there were.
@@ -146,6 +153,10 @@ impl Roster {
             used_before_ns: 0,
             others: Others::default(),
             listed: 0,
+            listed_ticks: 0,
+            strays: Vec::new(),
+            leavers: Vec::new(),
+            found: Vec::new(),
             came: 0,
             counts: 0,
             bytes: Vec::new(),
@@ -319,6 +330,7 @@ impl Roster {
     /// A process that was let go is out of the job's cgroup, or is a member again where it stayed
     /// in; a single thread is in no timetable any more.
     pub fn has_left(&mut self, number: u32) {
+        self.leavers.retain(|&(pid, _)| pid != number);
         match &mut self.kind {
             Kind::Cgroup { leaving, .. } => leaving.retain(|process| process.pid != number),
             Kind::Threads { leaving, .. } => leaving.retain(|single| single.tid != number),
@@ -331,15 +343,18 @@ impl Roster {
     /// before stay.
     pub fn refresh(&mut self, members: &mut Members, proc_root: &Path) -> gang_linux::Result<bool> {
         let (mut beside, mut own_cpus, mut leavers) = (0, Vec::new(), Vec::new());
+        let was_listed_ticks = self.listed_ticks;
         match &mut self.kind {
             Kind::Cgroup { threads, leaving, expected, .. } => {
                 threads.numbers(&mut self.bytes, &mut self.numbers)?;
                 self.numbers.extend(expected.iter());
                 leaving.retain(|process| process.is_alive());
+                self.leavers.clear();
                 for process in leaving.iter() {
                     let theirs = unless_gone(process::threads(proc_root, process.pid))?;
                     self.numbers.retain(|tid| !theirs.contains(tid));
                     // They stay in the job's groups, and on file, until they have left.
+                    self.leavers.extend(theirs.iter().map(|&tid| (process.pid, tid)));
                     leavers.extend(theirs);
                 }
             }
@@ -367,6 +382,7 @@ impl Roster {
                 beside = listed;
             }
         }
+        self.listed_ticks = clock::boot_ticks();
         self.note_processes(members);
         self.listed = members.admit(&mut self.numbers, beside);
         // Attributes of a starter are known before those of the threads that it started.
@@ -391,25 +407,98 @@ impl Roster {
             Some(Seen { tid, now, were_given, cpus, original, started_by })
         });
         self.note_rt_limits(members, &new);
+        self.find_strays(members, was_listed_ticks);
+        leavers.extend(&self.strays);
         self.expected_own.retain(|&tid, _| !members.knows(tid));
         let mut own: BTreeMap<u32, Attributes> = members.own_attributes().collect();
         own.extend(leavers.iter().filter_map(|&tid| Some((tid, self.pins.own(tid)?))));
         self.file_own(own);
         own_cpus.extend(leavers.iter().filter(|tid| self.pins.is_user_pinned(**tid)));
         self.came = self.came.saturating_add(came.try_into().unwrap_or(u32::MAX));
-        self.see_cpus(members, proc_root);
+        let have_moved = self.see_cpus(members, proc_root);
         own_cpus.extend(members.user_pinned());
         if let Err(error) = self.pins.set_user_pinned(own_cpus.into_iter()) {
             tracing::warn!(%error, "a release may take from threads the CPUs that they chose");
         }
-        Ok(came > 0 || is_other)
+        Ok(came > 0 || is_other || have_moved)
+    }
+
+    /// Threads that the group has no more, and that live on. The members are on file before a
+    /// timetable has them, and strays until they are as before.
+    fn find_strays(&mut self, members: &mut Members, was_listed_ticks: u64) {
+        let gone = members.take_gone();
+        if !matches!(self.kind, Kind::Cgroup { .. }) {
+            return;
+        }
+        let alive = gone.into_iter().filter(|gone| thread::attributes(gone.tid).is_ok());
+        for gone in alive.filter(|gone| !gone.actions.is_empty()) {
+            self.strays.push(gone.tid);
+            self.found.push((gone, was_listed_ticks));
+        }
+        self.file_members(members);
+    }
+
+    fn file_members(&mut self, members: &Members) {
+        let tids = members.threads().iter().map(|thread| thread.tid);
+        let tids = tids.chain(self.strays.iter().copied());
+        let tids = tids.chain(self.leavers.iter().map(|&(_, tid)| tid));
+        if let Err(error) = self.pins.set_members(self.listed_ticks, tids) {
+            tracing::warn!(%error, "a release may not find threads that leave their job");
+        }
+    }
+
+    /// Threads that left by themselves and were not taken yet, each with when it was a member.
+    pub fn strays(&self) -> impl Iterator<Item = &(Gone, u64)> {
+        self.found.iter()
+    }
+
+    /// Threads that left by themselves since the last call, each with when it was a member yet, in
+    /// ticks since boot.
+    pub fn take_strays(&mut self) -> Vec<(Gone, u64)> {
+        std::mem::take(&mut self.found)
+    }
+
+    /// Those that are not as before yet.
+    pub fn strays_on_file(&self) -> impl Iterator<Item = u32> {
+        self.strays.iter().copied()
+    }
+
+    /// A stray has nothing of gangd's any more, or is a member again.
+    pub fn forget_stray(&mut self, tid: u32, members: &Members) {
+        self.strays.retain(|stray| *stray != tid);
+        self.file_members(members);
+    }
+
+    /// Whether some thread may have other CPUs than it is known to have: to be read again then. Of
+    /// many threads some are looked at.
+    pub fn may_have_moved(&self, members: &Members) -> bool {
+        let mut switched = members.threads().iter().filter(|thread| !thread.is_exempt());
+        let mut has_others = |_| {
+            let tid = switched.next()?.tid;
+            thread::affinity(tid).ok().filter(|cpus| !members.is_usual(tid, cpus))
+        };
+        !self.online.is_empty() && (0..CPUS_SEEN_AGAIN).find_map(&mut has_others).is_some()
+    }
+
+    /// Whether the group has lost a thread that lives on: to be read again then.
+    pub fn has_lost(&mut self, members: &Members) -> bool {
+        let Kind::Cgroup { threads, expected, .. } = &self.kind else { return false };
+        if threads.numbers(&mut self.bytes, &mut self.numbers).is_err() {
+            return false;
+        }
+        self.numbers.extend(expected);
+        self.numbers.sort_unstable();
+        let is_there = |tid: u32| self.numbers.binary_search(&tid).is_ok();
+        let mut lost = members.threads().iter().filter(|thread| !is_there(thread.tid));
+        lost.any(|thread| thread::attributes(thread.tid).is_ok())
     }
 
     /// Owners, programs, cpusets and the kernel change at any moment where threads may run. Threads
     /// are looked at in turn.
-    fn see_cpus(&mut self, members: &mut Members, proc_root: &Path) {
+    fn see_cpus(&mut self, members: &mut Members, proc_root: &Path) -> bool {
+        let mut have_moved = false;
         if self.online.is_empty() {
-            return;
+            return false;
         }
         for &tid in self.cpus.next(&self.numbers, CPUS_SEEN_AGAIN) {
             let Ok(mut cpus) = thread::affinity(tid) else { continue };
@@ -418,8 +507,9 @@ impl Roster {
                 cpus = all;
             }
             let were_given = self.pins.were_given(&cpus);
-            members.see_cpus(tid, cpus, were_given, &self.online);
+            have_moved |= members.see_cpus(tid, cpus, were_given, &self.online);
         }
+        have_moved
     }
 
     /// A program may limit its time as a real-time one at any moment. Threads that are new are

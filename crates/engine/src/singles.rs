@@ -20,9 +20,9 @@ use std::{
 use gang_linux::{cgroup::Group, clock, process};
 use gang_schedule::CpuSet;
 use gang_timetable::{
-    Attributes, THREADS_MAX, is_raised,
+    Attributes, THREADS_MAX, as_default, is_raised,
     record::{Placement, Single},
-    released_inheritor,
+    released, released_inheritor,
 };
 
 use crate::{pins::Pins, thread};
@@ -39,6 +39,17 @@ pub fn read(proc_root: &Path, pid: u32, tid: u32) -> gang_linux::Result<Single> 
     }
     let since = clock::boot_ticks();
     Ok(Single { tid, started, pid, process_started, since, normal: normal.into() })
+}
+
+/// A thread that left its job by itself, with when it was a member yet; absent where a younger one
+/// has its number.
+pub fn stray(proc_root: &Path, tid: u32, was_there_ticks: u64) -> Option<Single> {
+    let started = process::stat(proc_root, tid).ok()?.start_ticks;
+    let pid = process::of_thread(proc_root, tid).ok()?;
+    let process_started = process::stat(proc_root, pid).ok()?.start_ticks;
+    let (since, normal) = (was_there_ticks, Attributes::other(0).into());
+    let single = Single { tid, started, pid, process_started, since, normal };
+    (started <= was_there_ticks).then_some(single)
 }
 
 /// False as soon as the thread has ended.
@@ -83,6 +94,15 @@ impl Others {
             }
         }
         others
+    }
+
+    /// Whether a thread is a member of one of them.
+    pub fn have(&self, proc_root: &Path, tid: u32) -> bool {
+        let groups = self.groups.iter().filter_map(|group| Group::at(group).threads().ok());
+        let pid = process::of_thread(proc_root, tid).unwrap_or(tid);
+        self.processes.contains(&pid)
+            || self.singles.iter().any(|single| single.tid == tid)
+            || groups.flatten().any(|other| other == tid)
     }
 
     /// Those of the found that are no members.
@@ -207,6 +227,37 @@ pub fn inheritors(proc_root: &Path, members: &[Single], others: &Others) -> Vec<
     others.without(proc_root, families.flatten().collect())
 }
 
+/// Gives what a thread that left its job by itself has started what it would have had, unless that
+/// is of a job: all that is younger than the last look at the thread. True where one had something
+/// of gangd's.
+pub fn release_started(
+    proc_root: &Path,
+    stray: Single,
+    normal: Option<Attributes>,
+    everywhere: &CpuSet,
+    pins: Option<&Pins>,
+    is_of_job: impl Fn(u32) -> bool,
+) -> bool {
+    let started = inheritors(proc_root, &[stray], &Others::default());
+    let mut changed = false;
+    for (tid, _) in started.into_iter().filter(|(tid, _)| !is_of_job(*tid)) {
+        let now = thread::attributes(tid).ok();
+        // In a group that is idle as a whole, SCHED_BATCH is that of a thread out of its slot.
+        let had = now.zip(normal).and_then(|(now, normal)| released(&now, &as_default(normal)));
+        changed |= had.is_some_and(|had| thread::set_attributes(tid, &had).is_ok());
+        changed |= unpin(tid, everywhere, pins);
+    }
+    changed
+}
+
+/// Gives a thread back its CPUs, where it has those of a slot.
+fn unpin(tid: u32, everywhere: &CpuSet, pins: Option<&Pins>) -> bool {
+    let is_given =
+        |cpus: &CpuSet| cpus != everywhere && pins.is_some_and(|pins| pins.has_pinned(tid, cpus));
+    thread::affinity(tid).is_ok_and(|cpus| is_given(&cpus))
+        && thread::set_affinity(tid, everywhere).is_ok()
+}
+
 /// Gives an inheritor what the member had; true where it had something of gangd's.
 pub fn release_inheritor(tid: u32, of: &Single, everywhere: &CpuSet, pins: Option<&Pins>) -> bool {
     let own = pins.and_then(|pins| pins.own(of.tid));
@@ -217,12 +268,7 @@ pub fn release_inheritor(tid: u32, of: &Single, everywhere: &CpuSet, pins: Optio
     if let Some(had) = now.and_then(|now| released_inheritor(&now, &normal)) {
         changed |= thread::set_attributes(tid, &had).is_ok();
     }
-    let is_given =
-        |cpus: &CpuSet| cpus != everywhere && pins.is_some_and(|pins| pins.has_pinned(tid, cpus));
-    if thread::affinity(tid).is_ok_and(|cpus| is_given(&cpus)) {
-        changed |= thread::set_affinity(tid, everywhere).is_ok();
-    }
-    changed
+    unpin(tid, everywhere, pins) || changed
 }
 
 #[cfg(test)]

@@ -189,7 +189,7 @@ fn release_leftovers(roots: &Roots, store: &Store, socket: &Path) -> anyhow::Res
 /// Prints what was found of the jobs on file, if there are any, and what became of them.
 fn print_found(on_file: usize, found: release::Found, fate: &str) {
     if on_file > 0 {
-        let release::Found { jobs, threads, lowered, paused, missed: _ } = found;
+        let release::Found { jobs, threads, lowered, paused, missed: _, strays: _ } = found;
         println!(
             "a daemon left {on_file} job(s) behind, {jobs} of them with {threads} thread(s): {lowered} \
              thread(s) were raised or at the lowest priority, {paused} job(s) stood still; {fate}"

@@ -117,6 +117,8 @@ pub fn run(
     state.hours = settings.working_hours.clone();
     let (regroups, to_regroup) = std::sync::mpsc::channel();
     state.regroups = Some(regroups);
+    let (strays, to_lower) = std::sync::mpsc::channel();
+    state.strays = Some(strays);
     let (conductor, thread) = conductor::start(Setup {
         state,
         switchers,
@@ -198,6 +200,11 @@ pub fn run(
         .name("mover".into())
         .spawn(move || moving.move_gangs(&to_regroup))
         .context("cannot start the thread that moves gangs between groups")?;
+    let lowering = daemon.clone();
+    let lowerer = std::thread::Builder::new()
+        .name("strays".into())
+        .spawn(move || lowering.lower_strays(&to_lower))
+        .context("cannot start the thread that lowers strays")?;
     let waiting =
         Waiting { daemon: &daemon, listener: &listener, stop: &stop_receiver, reload: &reload };
     waiting.wait(&thread, &clients, args, &pulse)?;
@@ -207,7 +214,7 @@ pub fn run(
     let _ = sd_notify::notify(false, &[NotifyState::Stopping]);
     drop(listener);
     drop(status_file);
-    end(&daemon, thread, mover, guardian_keeper, lock);
+    end(&daemon, thread, [mover, lowerer], guardian_keeper, lock);
     Ok(())
 }
 
@@ -374,14 +381,14 @@ impl Waiting<'_> {
 fn end(
     daemon: &Arc<Daemon>,
     conductor: JoinHandle<()>,
-    mover: JoinHandle<()>,
+    helpers: [JoinHandle<()>; 2],
     guardian_keeper: GuardianKeeper,
     lock: SocketLock,
 ) {
     daemon.conductor.stop();
     let _ = conductor.join();
-    // It ends with the conductor.
-    let _ = mover.join();
+    // They end with the conductor.
+    helpers.into_iter().for_each(|helper| drop(helper.join()));
     let (records, _) = daemon.files.store.records();
     let found = release::all(&daemon.roots, &daemon.files.store);
     for record in records {

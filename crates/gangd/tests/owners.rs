@@ -2,12 +2,15 @@
 
 mod place;
 
-use std::process::Command;
+use std::{io::Write, path::Path, process::Command};
 
 use gang_daemon::{are_built, is_root, stderr, stdout};
 use gang_harness::skipped;
-use gang_linux::sched::{self, Attributes, SchedPolicy};
-use place::{Place, Program, has_backend, job_with, wait_until, with_each_backend};
+use gang_linux::{
+    process,
+    sched::{self, Attributes, SchedPolicy},
+};
+use place::{Place, Program, has_backend, job_with, registration, wait_until, with_each_backend};
 
 /// Two gangs that take turns on all CPUs.
 struct Gangs {
@@ -166,6 +169,48 @@ fn needs_root_children_have_the_nice_value_of_the_program_that_starts_them() {
     assert!(output.status.success(), "{}", stderr(&output));
     let found: Vec<String> = stdout(&output).lines().map(|line| line.trim().into()).collect();
     assert_eq!(found, ["15"; 6]);
+}
+
+#[test]
+fn needs_root_children_get_no_priority_that_is_of_their_parent_alone() {
+    if !has_backend("rt") {
+        return;
+    }
+    // As rtkit gives them to programs of desktop users.
+    let nice = Attributes { reset_on_fork: true, ..Attributes::other(-11) };
+    let policy = SchedPolicy::RoundRobin;
+    let real_time = Attributes { policy, nice: 0, priority: 20, reset_on_fork: true };
+    for own in [nice, real_time] {
+        let place = Place::new(&["--backend", "rt"]);
+        let child = "sh -c 'while :; do :; done' &";
+        let mut program = Program::shell(&format!(
+            "read go; {child} {child} {child} read go; {child} {child} {child} wait"
+        ));
+        sched::set(program.pid(), &own).unwrap();
+        let pid = program.pid();
+        let mut go = || program.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        let children = || {
+            let all = process::children(Path::new("/proc"), pid).unwrap_or_default().into_iter();
+            all.map(|child| sched::get(child).unwrap()).collect::<Vec<_>>()
+        };
+        let (mut client, rival) = (place.client(), Program::spinner());
+        let job = client.register(&registration("job", 1)).unwrap();
+        client.add_process(job, pid.into()).unwrap();
+        job_with(&place, &rival, place::machine());
+        // Of these some are started in a slot, and some are there for many.
+        for count in [3, 6] {
+            go();
+            wait_until("children", || children().len() == count);
+            let slots = place.job(job).unwrap().slots;
+            wait_until("slots", || place.job(job).unwrap().slots > slots + 5);
+        }
+        client.remove_process(job, pid.into()).unwrap();
+        assert_eq!(sched::get(pid).unwrap(), own, "that is its own");
+        client.shutdown().unwrap();
+        wait_until("all are released", || {
+            children().iter().all(|child| *child == Attributes::other(0))
+        });
+    }
 }
 
 /// The calls of a user's program on itself. Those that are refused are named, with the error.

@@ -200,13 +200,21 @@ fn without_realtime(normal: Attributes) -> Attributes {
     if normal.policy.is_realtime() { Attributes::other(normal.nice) } else { normal }
 }
 
+/// The attributes of a thread that lost its own, where another one had `of`. What `of` has beyond
+/// an ordinary thread was given to that thread alone: a real-time policy, a nice value below 0, or
+/// that its children lose both.
+pub fn as_default(of: Attributes) -> Attributes {
+    let Attributes { nice, .. } = without_realtime(of);
+    Attributes { nice: nice.max(0), reset_on_fork: false, ..without_realtime(of) }
+}
+
 /// True for what gangd gives to a thread in its slot.
 pub fn is_raised(attributes: &Attributes) -> bool {
     *attributes == Attributes { nice: attributes.nice, ..Attributes::fifo(priority::GANG) }
 }
 
-/// The attributes that a release gives to a thread that has `now`, in a job whose first thread had
-/// `normal`; absent where the thread has nothing of gangd's.
+/// The attributes that a release gives to a thread that has `now`, and had `normal` or is to have it
+/// [by default](as_default); absent where the thread has nothing of gangd's.
 pub fn released(now: &Attributes, normal: &Attributes) -> Option<Attributes> {
     let normal = without_realtime(*normal);
     // A thread of a wide gang in its slot is an ordinary one whose children are so without its nice
@@ -228,9 +236,10 @@ pub fn released(now: &Attributes, normal: &Attributes) -> Option<Attributes> {
 /// The same of a thread that is no member, and that a member has started: SCHED_BATCH it has chosen
 /// itself.
 pub fn released_inheritor(now: &Attributes, normal: &Attributes) -> Option<Attributes> {
+    let default = as_default(*normal);
     match now.policy {
-        SchedPolicy::Batch => released(now, &Attributes { policy: now.policy, ..*normal }),
-        _ => released(now, normal),
+        SchedPolicy::Batch => released(now, &Attributes { policy: now.policy, ..default }),
+        _ => released(now, &default),
     }
 }
 
@@ -241,7 +250,7 @@ pub fn before_gangd(now: Attributes, default: Attributes, was_started_here: bool
     // The children of a thread in its slot are ordinary ones, and lose its nice value (sched(7),
     // "Reset scheduling policy for child processes").
     let reset = was_started_here && now == Attributes::other(0);
-    let default = without_realtime(default);
+    let default = as_default(default);
     if now == WIDE || reset {
         default
     } else if is_raised(&now)

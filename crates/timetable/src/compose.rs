@@ -13,7 +13,8 @@
 //! since the edge before is what the edge has to do, those that leave before those that enter.
 //!
 //! Properties: after each edge exactly the gangs of that slice's row are raised, none in a gap; the
-//! deadline of a timetable leaves none raised.
+//! deadline of a timetable leaves none raised. A thread that chose its CPUs itself is raised only in
+//! slots that have all of these: elsewhere it fills.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +22,7 @@ use gang_schedule::{Config, CpuSet, JobId, Plan, clock};
 
 use crate::{
     Action, Backend, Control, EdgeActions, Group, InSlot, Members, Signal, Standing, Switchers,
-    Timetable, Validity, Weight, Word,
+    Timetable, Validity, Weight, Word, lowered,
 };
 
 /// A job, as far as a switch is concerned.
@@ -243,6 +244,15 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
     }
 }
 
+/// Has an action leave its thread out of the slot, if the thread is one of these.
+fn fill(action: &mut Action, threads: &[u32], in_idle_group: bool) {
+    if let Action::Attributes { tid, attributes, known } = action {
+        if threads.contains(tid) {
+            *attributes = lowered(&known.own, in_idle_group);
+        }
+    }
+}
+
 /// The gangs that are to be raised, with their CPUs.
 fn wanted<'a>(stretch: &Stretch<'a>, slice: u64, in_gap: bool) -> BTreeMap<JobId, &'a CpuSet> {
     if in_gap {
@@ -299,8 +309,9 @@ fn out_of_slot(stretch: &Stretch<'_>, slice: u64, job: JobId) -> Standing {
 }
 
 /// The key of a part: the job, its standings before and after, and the CPUs that it is restricted
-/// to; and whether new threads are restricted to those that the others have.
-type Way = (JobId, Standing, Standing, Option<CpuSet>, bool);
+/// to; whether new threads are restricted to those that the others have; and the threads that fill
+/// where the others are raised.
+type Way = (JobId, Standing, Standing, Option<CpuSet>, bool, Vec<u32>);
 
 /// The parts of a stretch, each written once, in a share for each switcher.
 struct Parts<'a> {
@@ -326,7 +337,10 @@ impl<'a> Parts<'a> {
         cpus: Option<&CpuSet>,
         new_threads: bool,
     ) -> usize {
-        let members = self.stretch.gangs[&job].members;
+        let (members, machine) = (self.stretch.gangs[&job].members, self.stretch.machine);
+        let slot = cpus.filter(|_| to == Standing::Raised);
+        let outside = slot.into_iter().flat_map(|slot| members.outside(slot, machine));
+        let outside: Vec<u32> = outside.collect();
         let cpus = cpus.filter(|cpus| to == Standing::Raised && self.moves(job, members, cpus));
         if let Some(cpus) = cpus {
             self.pins.push(Pin { at_ns: self.at_ns, job, cpus: cpus.clone() });
@@ -334,7 +348,7 @@ impl<'a> Parts<'a> {
         // Threads that came from elsewhere may run anywhere yet.
         let kept = self.pinned(job, members).filter(|_| new_threads && cpus.is_none());
         let kept = kept.filter(|_| self.stretch.backend.can_fill());
-        let way = (job, from, to, cpus.cloned(), kept.is_some());
+        let way = (job, from, to, cpus.cloned(), kept.is_some(), outside.clone());
         if let Some(&number) = self.numbers.get(&way) {
             return number;
         }
@@ -345,6 +359,10 @@ impl<'a> Parts<'a> {
         actions.extend(kept.iter().flat_map(|cpus| members.pinning(cpus)));
         let in_slot = self.stretch.gangs[&job].in_slot;
         self.stretch.backend.actions(job, members, from, to, in_slot, &mut actions);
+        if in_slot.raises_threads() {
+            let in_idle_group = members.controls.in_idle_group;
+            actions.iter_mut().for_each(|action| fill(action, &outside, in_idle_group));
+        }
         let owners = self.owners(job);
         let switchers = self.stretch.switchers;
         let number = self.add(actions, |action| match action {

@@ -23,12 +23,12 @@ mod word;
 
 pub use action::{Action, Control, Group, Signal, Weight};
 pub use attributes::{
-    Attributes, Known, SchedPolicy, WIDE, before_gangd, is_raised, lowered, released,
+    Attributes, Known, SchedPolicy, WIDE, as_default, before_gangd, is_raised, lowered, released,
     released_inheritor,
 };
 pub use backend::{Backend, pause};
 pub use compose::{Composition, Gang, Pin, Stretch, compose};
-pub use members::{Controls, Members, Seen, Starter, THREADS_MAX, Thread, Turnover};
+pub use members::{Controls, Gone, Members, Seen, Starter, THREADS_MAX, Thread, Turnover};
 pub use runnable::Runnable;
 pub use standing::{Guarantee, InSlot, Standing, priority};
 pub use switchers::{SWITCHERS_MAX, Switchers};

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gang_schedule::{Allowed, CpuSet, Spec};
 
-use crate::{Action, Attributes, Known, before_gangd};
+use crate::{Action, Attributes, Known, as_default, before_gangd};
 
 /// A job with more threads than this gets no slots until it has fewer.
 pub const THREADS_MAX: usize = Spec::MAX_THREADS;
@@ -92,6 +92,16 @@ impl Controls {
     }
 }
 
+/// A thread that its job lost without letting it go: it has ended, or it left by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gone {
+    pub tid: u32,
+    /// The attributes that it had; absent where nothing is done to those.
+    pub normal: Option<Attributes>,
+    /// Gives back to it what it had.
+    pub actions: Vec<Action>,
+}
+
 /// How many of a job's threads ended soon, and how many stay, from one look at them to the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turnover {
@@ -115,7 +125,7 @@ pub struct Members {
     pub keeps_attributes: bool,
     /// Its threads are members by themselves: a release gives each what that one had as it came.
     pub are_single: bool,
-    /// The attributes that a thread of unknown past gets.
+    /// The attributes that a thread of unknown past gets: an ordinary one's.
     pub default: Attributes,
     /// The CPUs that the first process of the job might run on.
     pub everywhere: CpuSet,
@@ -128,6 +138,8 @@ pub struct Members {
     rt_limited: BTreeSet<u32>,
     /// Threads that are left alone from now on, and may be restricted to CPUs of a slot.
     left_alone: Vec<u32>,
+    /// Threads that the job lost since this was last taken.
+    gone: Vec<Gone>,
     /// The CPUs of threads that chose them themselves, as they were last read.
     own_cpus: BTreeMap<u32, CpuSet>,
     /// `everywhere` was every CPU online as it was first looked at: more of them may come.
@@ -159,7 +171,8 @@ fn find(threads: &[Thread], tid: u32) -> Result<usize, usize> {
 }
 
 impl Members {
-    pub fn new(controls: Controls, default: Attributes, everywhere: CpuSet) -> Members {
+    /// Those of a job whose first thread had `normal`, and might run `everywhere`.
+    pub fn new(controls: Controls, normal: Attributes, everywhere: CpuSet) -> Members {
         Members {
             threads: Vec::new(),
             processes: Vec::new(),
@@ -167,12 +180,13 @@ impl Members {
             has_moved: false,
             keeps_attributes: false,
             are_single: false,
-            default,
+            default: as_default(normal),
             everywhere,
             pinned: None,
             pins_are_unknown: false,
             rt_limited: BTreeSet::new(),
             left_alone: Vec::new(),
+            gone: Vec::new(),
             own_cpus: BTreeMap::new(),
             may_use_all: None,
             chosen: BTreeMap::new(),
@@ -283,6 +297,7 @@ impl Members {
         // Also where those that started it have left.
         let was_started_here = std::mem::replace(&mut self.had_threads, true);
         let (is_own, in_idle_group) = (self.keeps_attributes, self.controls.in_idle_group);
+        self.note_gone(tids);
         self.rt_limited.retain(|tid| tids.binary_search(tid).is_ok());
         self.own_cpus.retain(|tid, _| tids.binary_search(tid).is_ok());
         self.given_back.retain(|tid, _| tids.binary_search(tid).is_ok());
@@ -340,6 +355,21 @@ impl Members {
             }
         }
         came
+    }
+
+    /// Notes the threads that are not among these any more, with what gives back what they had.
+    fn note_gone(&mut self, tids: &[u32]) {
+        for thread in self.threads.iter().filter(|it| tids.binary_search(&it.tid).is_err()) {
+            let mut actions = Vec::new();
+            self.give_back(thread, &mut actions);
+            let normal = (!self.keeps_attributes).then_some(thread.original);
+            self.gone.push(Gone { tid: thread.tid, normal, actions });
+        }
+    }
+
+    /// The threads that the job lost since the last call. Where one lives on, nobody else lowers it.
+    pub fn take_gone(&mut self) -> Vec<Gone> {
+        std::mem::take(&mut self.gone)
     }
 
     /// A look at the threads, as they were last read: which came and went since the look before.
@@ -448,7 +478,14 @@ impl Members {
 
     /// A thread that is known was seen with these CPUs, those that are offline among them. Where
     /// they are neither the job's nor of a timetable, its program or somebody else has chosen them.
-    pub fn see_cpus(&mut self, tid: u32, cpus: CpuSet, were_given: bool, online: &CpuSet) {
+    /// True where those that it chose are others from now on: it may stand otherwise in its slot.
+    pub fn see_cpus(&mut self, tid: u32, cpus: CpuSet, were_given: bool, online: &CpuSet) -> bool {
+        let before = self.own_cpus.get(&tid).cloned();
+        self.note_own_cpus(tid, cpus, were_given, online);
+        self.own_cpus.get(&tid) != before.as_ref()
+    }
+
+    fn note_own_cpus(&mut self, tid: u32, cpus: CpuSet, were_given: bool, online: &CpuSet) {
         let Ok(at) = self.find(tid) else { return };
         // The kernel lets a thread run anywhere of whose CPUs none is online any more.
         let is_free = online.is_subset(&cpus);
@@ -504,6 +541,17 @@ impl Members {
     /// The CPUs that a thread has chosen, as they were last read.
     pub fn own_cpus(&self, tid: u32) -> Option<&CpuSet> {
         self.own_cpus.get(&tid)
+    }
+
+    /// The threads that chose CPUs of the machine that are not all of a slot: they would run raised
+    /// where others have theirs.
+    pub fn outside(&self, slot: &CpuSet, machine: &CpuSet) -> impl Iterator<Item = u32> {
+        let switched = self.threads.iter().filter(|it| it.user_pinned && !it.is_exempt());
+        let is_outside = |thread: &&Thread| {
+            let own = self.own_cpus.get(&thread.tid);
+            own.is_some_and(|own| !own.intersection(machine).is_subset(slot))
+        };
+        switched.filter(is_outside).map(|thread| thread.tid).collect::<Vec<u32>>().into_iter()
     }
 
     /// The threads that chose their CPUs themselves, and have them for certain: a release leaves
@@ -578,7 +626,7 @@ impl Members {
     pub fn default_of(&self, pid: u32) -> Option<Attributes> {
         let first = self.find(pid).ok().map(|at| self.threads[at].original);
         let first = first.filter(|own| !own.policy.is_realtime());
-        (!self.keeps_attributes).then(|| first.unwrap_or(self.default))
+        (!self.keeps_attributes).then(|| first.map_or(self.default, as_default))
     }
 
     /// Lets threads go: appends the actions that give them back what they had. Returns those that
@@ -587,23 +635,26 @@ impl Members {
         let leave = |thread: &&Thread| tids.contains(&thread.tid);
         let leavers: Vec<Thread> = self.threads.iter().filter(leave).copied().collect();
         self.threads.retain(|thread| !tids.contains(&thread.tid));
-        for thread in &leavers {
-            let tid = thread.tid;
-            let known = self.known(thread);
-            let give_back = Action::Attributes { tid, attributes: thread.original, known };
-            let is_given = !self.keeps_attributes && !thread.is_exempt();
-            out.extend(is_given.then_some(give_back));
-            // Also one that became a real-time one in its slot, at any time.
-            let may_be_restricted =
-                self.pinned.is_some() || self.pins_are_unknown || thread.is_exempt();
-            if may_be_restricted && !thread.user_pinned {
-                out.push(Action::Affinity { tid, cpus: self.everywhere.clone() });
-            }
-            // A timetable from before may overrule it, and nobody looks any more.
-            let own = self.own_cpus.get(&tid).filter(|_| self.chosen.contains_key(&tid));
-            out.extend(own.map(|cpus| Action::Affinity { tid, cpus: cpus.clone() }));
-        }
+        leavers.iter().for_each(|thread| self.give_back(thread, out));
         leavers.iter().map(|thread| thread.tid).collect()
+    }
+
+    /// Appends the actions that give a thread back what it had.
+    fn give_back(&self, thread: &Thread, out: &mut Vec<Action>) {
+        let tid = thread.tid;
+        let known = self.known(thread);
+        let give_back = Action::Attributes { tid, attributes: thread.original, known };
+        let is_given = !self.keeps_attributes && !thread.is_exempt();
+        out.extend(is_given.then_some(give_back));
+        // Also one that became a real-time one in its slot, at any time.
+        let may_be_restricted =
+            self.pinned.is_some() || self.pins_are_unknown || thread.is_exempt();
+        if may_be_restricted && !thread.user_pinned {
+            out.push(Action::Affinity { tid, cpus: self.everywhere.clone() });
+        }
+        // A timetable from before may overrule it, and nobody looks any more.
+        let own = self.own_cpus.get(&tid).filter(|_| self.chosen.contains_key(&tid));
+        out.extend(own.map(|cpus| Action::Affinity { tid, cpus: cpus.clone() }));
     }
 
     /// The actions that restrict the threads to some CPUs, of those that have not chosen their own.
@@ -743,6 +794,26 @@ mod tests {
         job.see_cpus(3, all, false, &cpus(&[0, 1]));
         assert_eq!(job.own_cpus(3), None);
         assert_eq!(job.allowed(&cpus(&[0, 1])), Allowed::within(cpus(&[1, 2])));
+    }
+
+    #[test]
+    fn threads_that_are_lost_get_back_what_gangd_changed() {
+        let mut job = job();
+        let look = |tid| seen(tid, Attributes::other(2), if tid == 4 { &[0] } else { &[0, 1] });
+        job.update(&[3, 4, 5], look);
+        job.pinned = Some(cpus(&[1]));
+        assert_eq!(job.take_gone(), []);
+        job.let_go(&[5], &mut Vec::new());
+        job.update(&[6], look);
+        let (attributes, known) = (Attributes::other(2), Known::of(Attributes::other(2)));
+        let original = |tid| Action::Attributes { tid, attributes, known };
+        let everywhere = Action::Affinity { tid: 3, cpus: cpus(&[0, 1]) };
+        let [first, second] = [vec![original(3), everywhere], vec![original(4)]];
+        let normal = Some(attributes);
+        let gone = |tid, actions| Gone { tid, normal, actions };
+        let [first, second] = [gone(3, first), gone(4, second)];
+        assert_eq!(job.take_gone(), [first, second], "5 was let go");
+        assert_eq!(job.take_gone(), []);
     }
 
     #[test]

@@ -34,6 +34,11 @@ pub enum InSlot {
 impl InSlot {
     pub const ALL: [InSlot; 4] =
         [InSlot::Exclusive, InSlot::Wide, InSlot::Uncontended, InSlot::Weighed];
+
+    /// Its threads come before all others there.
+    pub fn raises_threads(self) -> bool {
+        matches!(self, InSlot::Exclusive | InSlot::Wide)
+    }
 }
 
 /// How a backend keeps the promise of a slot, strongest first.

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gang_schedule::{CpuSet, JobId};
 use gang_timetable::{
-    Attributes, Backend, THREADS_MAX,
+    Attributes, Backend, Gone, THREADS_MAX, as_default,
     model::Model,
     record::{Placement, Record, Single},
 };
@@ -100,6 +100,8 @@ pub struct Process {
     /// The job in whose cgroup it is.
     pub group: Option<JobId>,
     pub parent: u32,
+    /// When it left the group of a job by itself (monotonic).
+    pub left_ns: Option<u64>,
 }
 
 /// Which CPUs gangd gave to threads of a job, on file.
@@ -109,6 +111,8 @@ pub struct Pins {
     user_pinned: Vec<u32>,
     /// Attributes that owners want of threads.
     own: BTreeMap<u32, Attributes>,
+    /// The members of a job with a cgroup, and when they were there (ticks).
+    members: (u64, Vec<u32>),
 }
 
 impl Pins {
@@ -149,6 +153,12 @@ pub struct Roster {
     pub others: BTreeSet<u32>,
     pub singles: Vec<Single>,
     pub beside: usize,
+    /// When the members were last listed (ticks).
+    pub listed: u64,
+    /// Threads that left by themselves, and are on file yet.
+    pub strays: Vec<u32>,
+    /// Those that were not taken yet.
+    pub found: Vec<Gone>,
 }
 
 impl Machine {
@@ -161,7 +171,7 @@ impl Machine {
     pub fn spawn(&mut self, uid: u32, nice: i32, number: Option<u32>) -> u32 {
         let pid = number.unwrap_or_else(|| self.number());
         self.ticks += 1;
-        let process = Process { uid, started: self.ticks, group: None, parent: 1 };
+        let process = Process { uid, started: self.ticks, group: None, parent: 1, left_ns: None };
         self.processes.insert(pid, process);
         let (own, own_cpus) = (Attributes::other(nice), self.all.clone());
         self.add_thread(
@@ -212,8 +222,13 @@ impl Machine {
         let lost_nice = thread.lost_nice || reset;
         // A child of one that has not got its nice value back looks the same.
         let was_reset = reset || (lost_nice && now == Attributes::other(0));
-        let normal = parent.and_then(|tid| Some(self.record_of(tid)?.normal.into()));
-        let normal: Vec<Attributes> = thread.normal.iter().copied().chain(normal).collect();
+        let normal = parent.and_then(|tid| Some(as_default(self.record_of(tid)?.normal.into())));
+        // What its parent has of its own it gets by fork alone.
+        let of_parent = thread.normal.iter().copied().chain(lost_nice.then_some(thread.own));
+        let by_default = of_parent.map(as_default).chain(normal);
+        // A nice value below 0 stays unless it is lost, whatever becomes of the policy.
+        let kept = |it| [it, Attributes { nice: thread.own.nice, ..it }];
+        let normal: Vec<Attributes> = by_default.flat_map(kept).collect();
         let at_start = normal.iter().copied().chain([thread.own]).collect();
         // One that is younger than a single member loses CPUs that are those of a slot.
         let beside = self.records.values().find(|record| match &record.placement {
@@ -248,9 +263,10 @@ impl Machine {
         let Some(of) = self.threads.get(&parent) else { return };
         let thread = of.child(pid);
         let Some(process) = self.processes.get(&of.pid) else { return };
-        let (uid, group, parent_pid) = (process.uid, process.group, of.pid);
+        let Process { uid, group, left_ns, .. } = *process;
+        let parent_pid = of.pid;
         self.ticks += 1;
-        let process = Process { uid, started: self.ticks, group, parent: parent_pid };
+        let process = Process { uid, started: self.ticks, group, parent: parent_pid, left_ns };
         self.processes.insert(pid, process);
         self.add_thread(pid, pid, thread, Some(parent));
     }
@@ -326,7 +342,9 @@ impl Machine {
         let is_coming = record.coming.is_some_and(|first| self.ancestors(pid).contains(&first));
         is_coming
             || match &record.placement {
-                Placement::Cgroup { .. } => process.group == Some(JobId(record.id)),
+                Placement::Cgroup { .. } => {
+                    process.group == Some(JobId(record.id)) || self.is_stray(record, tid)
+                }
                 Placement::Tree { processes } => {
                     self.ancestors(pid).iter().any(|it| processes.contains(it))
                 }
@@ -334,6 +352,41 @@ impl Machine {
                     threads.iter().any(|single| single.tid == tid && self.is_there(single))
                 }
             }
+    }
+
+    /// Whether a thread is on file of a job, and of no job's group.
+    pub(super) fn is_stray(&self, record: &Record, tid: u32) -> bool {
+        let Some(thread) = self.threads.get(&tid) else { return false };
+        self.pins.get(&JobId(record.id)).is_some_and(|pins| {
+            let (ticks, members) = &pins.members;
+            let is_in_group = self.processes[&thread.pid].group.is_some();
+            members.contains(&tid) && thread.started <= *ticks && !is_in_group
+        })
+    }
+
+    /// Whether some thread left the group of a job on file.
+    pub fn has_strays_of(&self, record: &Record) -> bool {
+        self.threads.keys().any(|&tid| self.is_stray(record, tid))
+    }
+
+    /// Whether a thread lives out of the group of a job.
+    pub fn is_outside(&self, job: JobId, tid: u32) -> bool {
+        let Some(thread) = self.threads.get(&tid) else { return false };
+        let process = &self.processes[&thread.pid];
+        process.left_ns.is_some() && process.group != Some(job)
+    }
+
+    /// Whether some thread of a process is.
+    pub fn has_strays(&self, pid: u32) -> bool {
+        let tids = self.tids(pid);
+        self.records.values().any(|record| tids.iter().any(|&tid| self.is_stray(record, tid)))
+    }
+
+    /// A process leaves the group of its job by itself.
+    pub fn stray(&mut self, pid: u32, now_ns: u64) {
+        if let Some(process) = self.processes.get_mut(&pid) {
+            (process.group, process.left_ns) = (None, Some(now_ns));
+        }
     }
 
     /// A process, its parent and so on, each with when it started.

@@ -43,6 +43,7 @@ kinds! {
     Fork "fork" 6,
     EndThread "end-thread" 5,
     Exit "exit" 6,
+    Leave "leave" 5,
     Reuse "reuse" 3,
     SetNice "set-nice" 3,
     SetPolicy "set-policy" 3,

@@ -28,9 +28,13 @@ pub enum Subject {
     Thread {
         tid: u32,
         user_pinned: bool,
+        /// The CPUs that it chose.
+        own_cpus: Option<CpuSet>,
         /// Its policy without gangd.
         normal: SchedPolicy,
     },
+    /// A thread that left the job by itself.
+    Stray(u32),
     /// The group whose weight is changed: the files of the weight, and whether the group can be
     /// frozen, too.
     Weight { idle: PathBuf, weight: PathBuf, freezes: bool },
@@ -44,6 +48,7 @@ impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Subject::Thread { tid, .. } => write!(f, "thread {tid}"),
+            Subject::Stray(tid) => write!(f, "stray thread {tid}"),
             Subject::Weight { idle: file, .. } => {
                 write!(f, "the weight of {}", file.with_file_name("").display())
             }
@@ -72,6 +77,7 @@ impl Subject {
             .map(|thread| Subject::Thread {
                 tid: thread.tid,
                 user_pinned: thread.user_pinned,
+                own_cpus: home.members.own_cpus(thread.tid).cloned(),
                 normal: thread.original.policy,
             });
         let weigh = home.members.controls.weigh();
@@ -83,7 +89,9 @@ impl Subject {
         let group = controls.freeze.iter().filter_map(|file| file.path.parent());
         let group = group.map(|group| Subject::Group(group.into()));
         let processes = roster.tree().iter().cloned().map(Subject::Process);
-        threads.chain(weight).chain(group).chain(processes)
+        let strays = roster.strays_on_file().map(Subject::Stray);
+        let strays = strays.filter(move |_| backend == Backend::Rt);
+        threads.chain(strays).chain(weight).chain(group).chain(processes)
     }
 
     /// The fault of a subject. A subject that is gone has none.
@@ -95,9 +103,20 @@ impl Subject {
             Standing::Raised | Standing::Released => false,
         };
         match self {
-            Subject::Thread { tid, user_pinned, normal } => {
+            Subject::Thread { tid, user_pinned, own_cpus, normal } => {
+                let fills = wanted.cpus.zip(own_cpus.as_ref()).is_some_and(|(slot, own)| {
+                    let own = own.intersection(wanted.machine);
+                    wanted.in_slot.raises_threads() && !own.is_subset(slot)
+                });
+                let standing = if fills { Standing::Filling } else { wanted.standing };
+                let wanted = &Wanted { standing, ..*wanted };
                 let (now, cpus) = (thread::attributes(*tid).ok()?, thread::affinity(*tid).ok()?);
                 of_thread(wanted, &now, *normal, (!user_pinned).then_some(&cpus))
+            }
+            Subject::Stray(tid) => {
+                let now = thread::attributes(*tid).ok()?;
+                let is_given = is_raised(&now) || now == WIDE;
+                is_given.then(|| format!("has {:?} with nice {}", now.policy, now.nice))
             }
             Subject::Weight { idle, weight, freezes } => {
                 let read = |file| fs::read_to_string(file).ok().map(|text| text.trim().to_owned());

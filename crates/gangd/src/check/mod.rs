@@ -292,7 +292,15 @@ impl Picture {
         if conductor.is_behind(before_ns) {
             return None;
         }
-        let wanted = self.wanted(of, before_ns)?;
+        let wanted = match subject {
+            Subject::Stray(_) => Wanted {
+                standing: Standing::Released,
+                in_slot: of.in_slot,
+                cpus: None,
+                machine: &self.machine,
+            },
+            _ => self.wanted(of, before_ns)?,
+        };
         let wrong = subject.look(self.backend, proc_root, &wanted);
         if self.is_edge_between(before_ns, clock::utc_ns()) {
             return None;

@@ -68,6 +68,23 @@ pub struct Leaver {
     pub record: Option<Record>,
 }
 
+/// A thread that left its job by itself.
+#[derive(Clone, Debug)]
+pub struct Stray {
+    pub job: JobId,
+    pub tid: u32,
+    /// It was a member at that moment, in ticks since boot: a younger one has its number.
+    pub was_there_ticks: u64,
+    /// The attributes that it had; absent where nothing is done to those.
+    pub normal: Option<Attributes>,
+    /// The CPUs that the job's threads might use.
+    pub everywhere: CpuSet,
+    /// Gives back to it what it had.
+    pub actions: Vec<Bound>,
+    /// Timetables of this generation do not have it any more.
+    pub gone_from: u64,
+}
+
 /// A job that is over.
 #[derive(Clone, Debug)]
 pub enum Over {
@@ -118,6 +135,8 @@ pub struct State {
     pub hours: Option<WorkingHours>,
     /// The way to the thread that moves gangs between groups.
     pub regroups: Option<Sender<JobId>>,
+    /// The way to the thread that lowers strays.
+    pub strays: Option<Sender<Stray>>,
     /// The job whose limits were looked at last.
     pub limits_seen: JobId,
     /// When a job could not take over its limits (monotonic).
@@ -137,6 +156,7 @@ impl State {
             roots,
             hours: None,
             regroups: None,
+            strays: None,
             limits_seen: JobId(0),
             limits_failed_ns: BTreeMap::new(),
             orders: Vec::new(),
@@ -238,7 +258,47 @@ impl State {
             home.listeners = listeners.pids();
         }
         self.core.saw_members_of(id);
+        self.send_strays(id);
         came
+    }
+
+    /// Has threads lowered that left a job by themselves.
+    fn send_strays(&mut self, id: JobId) {
+        let Some(of) = self.registry.jobs.get_mut(&id) else { return };
+        let alive = of.roster.strays().map(|(gone, _)| gone.clone()).collect::<Vec<_>>();
+        if alive.is_empty() {
+            return;
+        }
+        let Some(strays) = self.core.lost(id, alive) else { return };
+        for (gone, was_there_ticks) in of.roster.take_strays() {
+            let Some(stray) = strays.iter().find(|it| it.tid == gone.tid) else {
+                self.stray_is_back(id, gone.tid);
+                continue;
+            };
+            let actions = bind(&self.registry, gone.actions);
+            let gang_conductor::Stray { job, tid, normal, everywhere, gone_from, .. } =
+                stray.clone();
+            let stray = Stray { job, tid, was_there_ticks, normal, everywhere, actions, gone_from };
+            // Where that thread has ended, the daemon ends.
+            let _ = self.strays.as_ref().map(|way| way.send(stray));
+        }
+    }
+
+    /// A stray has nothing of gangd's any more, or is a member of a job again.
+    pub fn stray_is_back(&mut self, id: JobId, tid: u32) {
+        let home = self.core.jobs.get(&id).and_then(|job| job.home.as_ref());
+        if let (Some(home), Some(of)) = (home, self.registry.jobs.get_mut(&id)) {
+            of.roster.forget_stray(tid, &home.members);
+        }
+    }
+
+    /// Whether a job has lost a thread that lives on, or one of its threads chose other CPUs.
+    pub fn may_be_astray(&mut self, id: JobId) -> bool {
+        let can_fill = self.backend().can_fill();
+        let home = self.core.jobs.get(&id).and_then(|job| job.home.as_ref());
+        let Some((home, of)) = home.zip(self.registry.jobs.get_mut(&id)) else { return false };
+        let (roster, members) = (&mut of.roster, &home.members);
+        roster.has_lost(members) || (can_fill && roster.may_have_moved(members))
     }
 
     /// The members of all jobs but one.
@@ -445,6 +505,8 @@ impl State {
         if let Some(of) = self.registry.jobs.get_mut(&id) {
             of.roster.has_left(pid);
         }
+        // Its threads are on file as members no more.
+        self.stray_is_back(id, pid);
         Ok(record)
     }
 

@@ -20,10 +20,15 @@ impl Daemon {
             Ok(Some(Over::Ended(record, ended))) => {
                 let mut remains = Remains::of(record);
                 let found = release::job(&self.roots, &self.files.store, &remains.record);
-                remains.is_released = found.threads == 0 && found.missed == 0;
+                let is_gone = found.threads == 0 && found.strays == 0;
+                remains.is_released = is_gone && found.missed == 0;
                 if !remains.is_released {
                     // A timetable in force would raise again what is released.
-                    self.wait_until_unplanned(job);
+                    self.wait_until_unplanned(job, || {
+                        if found.strays > 0 {
+                            release::job(&self.roots, &self.files.store, &remains.record);
+                        }
+                    });
                 }
                 let (job, name) = (ended.job, ended.name.clone());
                 self.clear_remains(remains);
@@ -40,9 +45,11 @@ impl Daemon {
         self.admission.queue.look_again();
     }
 
-    /// Waits until no switcher follows a timetable that has a job which is over.
-    fn wait_until_unplanned(&self, job: JobId) {
+    /// Waits until no switcher follows a timetable that has a job which is over, and does something
+    /// meanwhile.
+    fn wait_until_unplanned(&self, job: JobId, meanwhile: impl Fn()) {
         wait_for(|| {
+            meanwhile();
             let unplanned = self.conductor.ask(move |state| {
                 let is_planned = state.core.planned_gangs().contains(&job);
                 (!is_planned).then_some(state.core.generation)

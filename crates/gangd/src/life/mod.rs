@@ -30,6 +30,7 @@ pub mod regroup;
 pub mod resize;
 pub mod restore;
 pub mod single_threads;
+pub mod strays;
 pub mod thread_limit;
 pub mod trees;
 pub mod upkeep;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 pub const LONGEST: Duration = Duration::from_secs(5);
 
 /// The time between looks.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+pub const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// Looks until there is an answer; `None` after [`LONGEST`].
 pub fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {

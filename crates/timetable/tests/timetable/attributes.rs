@@ -1,6 +1,10 @@
 //! The attributes of a thread before gangd, from those that it has.
 
-use gang_timetable::{Attributes, Known, WIDE, before_gangd, priority, released};
+use gang_schedule::CpuSet;
+use gang_timetable::{
+    Attributes, Controls, Known, Members, WIDE, as_default, before_gangd, priority, released,
+    released_inheritor,
+};
 
 const BATCH: Attributes = Attributes::batch(10);
 
@@ -105,6 +109,31 @@ fn who_is_released_in_the_slot_of_a_wide_gang_has_nothing_of_it() {
 fn child_of_a_raised_thread_regains_nice_value() {
     assert_eq!(before_gangd(Attributes::other(0), BATCH, true), BATCH);
     assert_eq!(before_gangd(Attributes::other(0), BATCH, false), Attributes::other(0));
+}
+
+#[test]
+fn a_default_is_that_of_an_ordinary_thread() {
+    let reset = Attributes { reset_on_fork: true, ..Attributes::other(-11) };
+    for (of, default) in [
+        (Attributes::fifo(20), Attributes::other(0)),
+        (Attributes { nice: -5, ..Attributes::fifo(20) }, Attributes::other(0)),
+        (reset, Attributes::other(0)),
+        (Attributes::batch(-3), Attributes::batch(0)),
+        (BATCH, BATCH),
+    ] {
+        assert_eq!(as_default(of), default, "{of:?}");
+        for lost in [WIDE, Attributes::other(0)] {
+            assert_eq!(before_gangd(lost, of, true), default, "{of:?}");
+        }
+        let inheritor = released_inheritor(&WIDE, &of);
+        assert_eq!(inheritor, Some(default), "{of:?}");
+        let members = Members::new(Controls::default(), of, CpuSet::new());
+        assert_eq!(members.default_of(7), Some(default), "{of:?}");
+    }
+    assert_eq!(released(&WIDE, &Attributes::other(-11)), Some(Attributes::other(-11)), "its own");
+    // By fork, where nothing resets it, it is the child's own.
+    let inherited = Attributes::other(-11);
+    assert_eq!(before_gangd(inherited, inherited, true), inherited);
 }
 
 #[test]

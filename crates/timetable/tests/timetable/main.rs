@@ -3,4 +3,5 @@
 mod attributes;
 mod backends;
 mod jobs;
+mod outside;
 mod weighed;

@@ -45,6 +45,29 @@ impl Machine {
         wrong.into_iter().for_each(|what| self.violation(what));
     }
 
+    /// Processes that left the groups of their jobs by themselves before a moment (monotonic) are
+    /// as their owners have them.
+    pub fn check_strays(&mut self, before_ns: u64, is_of_job: impl Fn(u32) -> bool) {
+        let mut wrong = Vec::new();
+        for (&tid, thread) in &self.threads {
+            let process = &self.processes[&thread.pid];
+            let is_old = process.left_ns.is_some_and(|at_ns| at_ns < before_ns);
+            if !is_old || process.group.is_some() || is_of_job(tid) {
+                continue;
+            }
+            let (now, cpus) = (self.model.attributes[&tid], &self.model.affinity[&tid]);
+            let has_own_cpus = *cpus == thread.own_cpus || thread.normal_cpus.contains(cpus);
+            if !self.is_its_own(tid) || !has_own_cpus {
+                wrong.push(format!(
+                    "who leaves is soon as its owner had it: thread {tid} has {now:?} on {cpus}, \
+                     not {:?} on {}",
+                    thread.own, thread.own_cpus
+                ));
+            }
+        }
+        wrong.into_iter().for_each(|what| self.violation(what));
+    }
+
     /// No thread is raised whose job is not on file, whoever has raised it.
     pub fn check_raised(&mut self) {
         let is_stray = |tid: &&u32| {

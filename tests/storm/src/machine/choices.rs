@@ -111,11 +111,12 @@ impl Machine {
     }
 
     /// The daemon looks at which CPUs threads have.
-    pub(super) fn see_cpus(&mut self, tids: &[u32], members: &mut Members, pins: &Pins) {
+    pub(super) fn see_cpus(&mut self, tids: &[u32], members: &mut Members, pins: &Pins) -> bool {
+        let mut have_moved = false;
         for &tid in tids {
             let Some(cpus) = self.model.affinity.get(&tid).cloned() else { continue };
             let were_given = pins.given.contains(&cpus);
-            members.see_cpus(tid, cpus.clone(), were_given, &self.online);
+            have_moved |= members.see_cpus(tid, cpus.clone(), were_given, &self.online);
             let everywhere = members.everywhere.clone();
             let Some(thread) = self.threads.get_mut(&tid) else { continue };
             if thread.choice == Choice::Unseen {
@@ -127,6 +128,14 @@ impl Machine {
                 || members.own_cpus(tid) == Some(&cpus);
             thread.choice = if is_known { Choice::Known } else { Choice::Alike };
         }
+        have_moved
+    }
+
+    /// Whether a member has other CPUs than it is known to have.
+    pub fn has_moved(&self, members: &Members, tid: u32) -> bool {
+        let is_switched = self.backend.is_some_and(Backend::can_fill);
+        let cpus = self.model.affinity.get(&tid).filter(|_| is_switched);
+        cpus.is_some_and(|cpus| !members.is_usual(tid, cpus))
     }
 
     /// An owner chooses the CPUs of a thread, wherever it is.
@@ -142,6 +151,7 @@ impl Machine {
     /// The CPUs that the threads of a process have are taken for their own when it comes, whatever
     /// the daemon of a job before knew of them.
     pub fn know_choices(&mut self, pid: u32) {
+        self.processes.get_mut(&pid).into_iter().for_each(|it| it.left_ns = None);
         for (tid, thread) in self.threads.iter_mut().filter(|(_, of)| of.pid == pid) {
             if self.model.affinity.get(tid) == Some(&thread.own_cpus) {
                 thread.choice = Choice::Known;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use gang_conductor::Home;
 use gang_schedule::JobId;
 use gang_timetable::{
-    Attributes, Backend, Members, Seen, Starter, is_raised,
+    Attributes, Backend, Members, Seen, Starter, as_default, is_raised,
     record::{Placement, Single},
 };
 
@@ -84,6 +84,7 @@ impl Machine {
             is_other |= home.members.note_attributes(*tid, now);
         }
         let has_own = home.members.has_own_attributes() || !pins.own.is_empty();
+        let was_listed = std::mem::replace(&mut roster.listed, self.ticks);
         let came = home.members.update(&tids, |tid| {
             let now = *self.model.attributes.get(&tid)?;
             let cpus = self.model.affinity.get(&tid)?.clone();
@@ -96,13 +97,22 @@ impl Machine {
             let were_given = pins.given.contains(&cpus);
             Some(Seen { tid, now, were_given, cpus, original, started_by })
         });
+        let gone = home.members.take_gone();
+        if let Placement::Cgroup { .. } = home.placement {
+            let is_it = |thread: &super::Thread| thread.started <= was_listed;
+            let alive = gone.into_iter().filter(|it| self.threads.get(&it.tid).is_some_and(is_it));
+            let found: Vec<_> = alive.collect();
+            roster.strays.extend(found.iter().map(|it| it.tid));
+            roster.found.extend(found);
+            self.file_members(job, home, roster);
+        }
         for tid in &tids {
             if let Some(thread) = self.threads.get_mut(tid) {
                 (thread.is_unread, thread.unread, thread.was_read) = (false, Vec::new(), true);
             }
         }
         roster.expected_own.retain(|&tid, _| !home.members.knows(tid));
-        self.see_cpus(&tids, &mut home.members, &pins);
+        let have_moved = self.see_cpus(&tids, &mut home.members, &pins);
         let mut chose: Vec<u32> = home.members.user_pinned().collect();
         // Those that leave are in the job's groups, and on file, until they have left.
         let leaving: Vec<u32> = match home.placement {
@@ -111,15 +121,27 @@ impl Machine {
         };
         chose.extend(leaving.iter().filter(|tid| pins.user_pinned.contains(tid)));
         let mut own: BTreeMap<u32, Attributes> = home.members.own_attributes().collect();
+        chose.extend(roster.strays.iter().filter(|tid| pins.user_pinned.contains(tid)));
+        let leaving = leaving.into_iter().chain(roster.strays.iter().copied());
         let removed = roster.removed.iter().flat_map(|&pid| self.tids(pid));
-        let leavers = leaving.into_iter().chain(removed);
+        let leavers = leaving.chain(removed);
         own.extend(leavers.filter_map(|tid| Some((tid, *pins.own.get(&tid)?))));
         own.extend(&roster.expected_own);
         if self.backend.is_some_and(Backend::can_fill) {
             let pins = self.pins.entry(job).or_default();
             (pins.user_pinned, pins.own) = (chose, own);
         }
-        came > 0 || is_other
+        came > 0 || is_other || have_moved
+    }
+
+    /// On file: the members of a job, and those that left it and are not as before yet.
+    pub fn file_members(&mut self, job: JobId, home: &Home, roster: &Roster) {
+        if self.backend.is_some_and(Backend::can_fill) {
+            let tids = home.members.threads().iter().map(|it| it.tid);
+            let leaving = roster.leaving.iter().flat_map(|&pid| self.tids(pid));
+            let tids = tids.chain(roster.strays.iter().copied()).chain(leaving).collect();
+            self.pins.entry(job).or_default().members = (roster.listed, tids);
+        }
     }
 
     /// Nobody can tell which thread of a process started another one: it may get what any of them
@@ -145,10 +167,7 @@ impl Machine {
             let (own, lost_nice) = (thread.own, thread.lost_nice || may_have_lost);
             let of_it = of_it.flat_map(|it| it.normal.iter().copied().chain([it.own]));
             let all = of_it.chain(read).chain([members.default]);
-            let ordinary = all.map(|it| match it.policy.is_realtime() {
-                true => Attributes::other(it.nice),
-                false => it,
-            });
+            let ordinary = all.map(as_default);
             let nice_values: Vec<i32> = thread.normal.iter().map(|had| had.nice).collect();
             let may_have = ordinary.flat_map(|it| {
                 let nice = nice_values.iter().copied().chain([own.nice]);

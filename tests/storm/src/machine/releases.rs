@@ -2,7 +2,7 @@
 
 use gang_schedule::{CpuSet, JobId};
 use gang_timetable::{
-    Attributes, SchedPolicy,
+    Attributes, SchedPolicy, as_default,
     record::{Placement, Record, Single},
     released, released_inheritor,
 };
@@ -24,17 +24,14 @@ impl Machine {
                 Placement::Threads { threads } => threads.iter().find(|it| it.tid == tid),
                 Placement::Cgroup { .. } | Placement::Tree { .. } => None,
             };
-            let normal = single.map_or(normal, |single| single.normal.into());
+            let normal = single.map_or(as_default(normal), |single| single.normal.into());
             let own = |tid| self.pins.get(&job).and_then(|pins| pins.own.get(&tid)).copied();
             let mut starters = std::iter::successors(Some(tid), |&at| {
                 self.threads.contains_key(&at).then(|| self.starter(at))
             });
-            let starter = starters.find_map(own);
+            let starter = own(tid).or_else(|| starters.find_map(own).map(as_default));
             // Another thread of that process may have started it, or that process has ended.
-            let ordinary = starter.or(Some(normal)).map(|it| match it.policy.is_realtime() {
-                true => Attributes::other(it.nice),
-                false => it,
-            });
+            let ordinary = starter.or(Some(normal)).map(as_default);
             let now = self.model.attributes.get(&tid).map(|now| now.nice);
             if let (None, Some(of)) = (own(tid), ordinary) {
                 let thread = self.threads.get_mut(&tid);
@@ -79,6 +76,15 @@ impl Machine {
             self.model.stopped.remove(&pid);
         }
         self.model.groups.remove(&gang_timetable::Group::Job(job));
+        if let Placement::Cgroup { .. } = record.placement {
+            let tids: Vec<u32> = self.threads.keys().copied().collect();
+            let strays: Vec<u32> =
+                tids.into_iter().filter(|&it| self.is_stray(record, it)).collect();
+            let normal = Some(record.normal.into()).filter(|_| !record.keeps_attributes);
+            for tid in strays {
+                self.release_started(job, tid, normal, &everywhere, |_| false);
+            }
+        }
         if let Placement::Threads { threads } = &record.placement {
             self.release_inheritors(job, threads, &everywhere);
         }
@@ -144,6 +150,40 @@ impl Machine {
                         thread.normal_cpus.extend(is_own.then(|| everywhere.clone()));
                     }
                 }
+            }
+        }
+    }
+
+    /// What a thread that left its job has started since it was last read gets what it would have
+    /// had.
+    pub fn release_started(
+        &mut self,
+        job: JobId,
+        stray: u32,
+        normal: Option<Attributes>,
+        everywhere: &CpuSet,
+        is_of_job: impl Fn(u32) -> bool,
+    ) {
+        let pid = self.threads[&stray].pid;
+        let pins = self.pins.get(&job).cloned().unwrap_or_default();
+        let is_started = |(tid, of): &(&u32, &Thread)| {
+            let is_below = self.ancestors(of.pid).iter().any(|&(above, _)| above == pid);
+            let is_of_it = is_below && self.record_of(**tid).is_none_or(|it| it.id == job.0);
+            is_of_it && self.processes[&of.pid].group.is_none() && !pins.members.1.contains(tid)
+        };
+        let started: Vec<u32> =
+            self.threads.iter().filter(is_started).map(|(&tid, _)| tid).collect();
+        for tid in started.into_iter().filter(|&tid| !is_of_job(tid)) {
+            let now = self.model.attributes[&tid];
+            let had = normal.and_then(|normal| released(&now, &as_default(normal)));
+            self.model.attributes.extend(had.map(|had| (tid, had)));
+            if let (Some(had), Some(thread)) = (had, self.threads.get_mut(&tid)) {
+                thread.may_have(had);
+            }
+            if pins.has_given(&self.model.affinity[&tid]) {
+                self.model.affinity.insert(tid, everywhere.clone());
+                let thread = self.threads.get_mut(&tid);
+                thread.into_iter().for_each(|it| it.normal_cpus.push(everywhere.clone()));
             }
         }
     }

@@ -9,6 +9,9 @@ use super::{World, time::STEP_SHOWS_NS};
 /// Plans that stood as the CPUs of a gang's threads changed are over then.
 const SETTLED_NS: u64 = 700_000_000;
 
+/// Threads that leave their job by themselves are lowered within this time.
+const STRAYS_NS: u64 = 100_000_000;
+
 /// For so long the shares of gangs are looked at.
 const FRAME_SLICES: u64 = 200;
 
@@ -61,6 +64,11 @@ impl World {
         machine.check_raised();
         let now_ns = self.now.utc_ns;
         let Some(daemon) = &self.daemon else { return };
+        let calm_ns = self.held_up_until_ns.max(self.stepped_until_ns) + STRAYS_NS;
+        if calm_ns < self.now.monotonic_ns && self.dies_after.is_none() {
+            let before_ns = self.now.monotonic_ns - STRAYS_NS;
+            machine.check_strays(before_ns, |tid| !daemon.core.is_stray(tid));
+        }
         let (core, config) = (&daemon.core, daemon.core.published_config());
         let is_followed = daemon.lanes.iter().all(|lane| {
             let wakes = lane.wakes_ns.is_none_or(|at_ns| at_ns > now_ns);
@@ -120,8 +128,31 @@ impl World {
             if core.is_stopping(*id) && !core.eligibility(job).is_gang() {
                 continue;
             }
+            let is_settled = job.confined_at_ns + SETTLED_NS < self.now.monotonic_ns
+                && !core.is_confined_anew(*id);
             let members = machine.living(*id, &home.members);
-            let stands = machine.model.check(self.backend, (*id, &members), standing, job.in_slot);
+            let slot_cpus = slot_of(*id).map(|slot| &slot.cpus).filter(|_| {
+                standing == Standing::Raised
+                    && self.backend == Backend::Rt
+                    && job.in_slot.raises_threads()
+            });
+            let outside = slot_cpus.into_iter().flat_map(|it| home.members.outside(it, online));
+            let outside: Vec<u32> = outside.collect();
+            // Those that chose their CPUs lately may be raised yet, or not raised again yet.
+            let chose = |tid| outside.contains(&tid) || home.members.own_cpus(tid).is_some();
+            let part = |is_in: &dyn Fn(u32) -> bool| {
+                let threads = members.threads().iter().filter(|it| is_in(it.tid)).copied();
+                members.clone().with_threads(threads.collect())
+            };
+            let raised = part(&|tid| !outside.contains(&tid) && (is_settled || !chose(tid)));
+            let filling = part(&|tid| is_settled && outside.contains(&tid));
+            let check = |members, standing| {
+                machine.model.check(self.backend, (*id, members), standing, job.in_slot)
+            };
+            let stands = check(&raised, standing).and_then(|()| match slot_cpus {
+                Some(_) => check(&filling, Standing::Filling),
+                None => Ok(()),
+            });
             let group = machine.model.group(Group::Job(*id));
             let is_plain = group.idle != Some(true) && group.weight != Some(Weight::Highest);
             // That of no job but those that are weighed.
@@ -140,8 +171,6 @@ impl World {
             let stands = stands.and_then(|()| {
                 cpus.map_or(Ok(()), |slot| machine.check_cpus(&members, slot, online))
             });
-            let is_settled = job.confined_at_ns + SETTLED_NS < self.now.monotonic_ns
-                && !core.is_confined_anew(*id);
             let slot = slot_of(*id).filter(|_| is_settled && standing == Standing::Raised);
             let stands = stands.and_then(|()| {
                 let slot = slot.map(|slot| &slot.cpus);

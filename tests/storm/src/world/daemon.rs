@@ -1,5 +1,7 @@
 //! The daemon reads the threads of its jobs, and looks at the machine.
 
+use std::collections::BTreeSet;
+
 use gang_conductor::{Counted, Followed, Now};
 use gang_schedule::JobId;
 use gang_timetable::{Runnable, record::Placement};
@@ -46,7 +48,85 @@ impl Daemon {
             }
         }
         self.core.saw_members_of(job);
+        self.take_strays(machine, job);
         came
+    }
+
+    /// Threads left a job by themselves.
+    fn take_strays(&mut self, machine: &mut Machine, job: JobId) {
+        let Some(roster) = self.rosters.get_mut(&job).filter(|it| !it.found.is_empty()) else {
+            return;
+        };
+        let Some(strays) = self.core.lost(job, roster.found.clone()) else { return };
+        let found = std::mem::take(&mut roster.found);
+        for gone in found.iter().filter(|gone| !strays.iter().any(|it| it.tid == gone.tid)) {
+            self.stray_is_back(machine, job, gone.tid);
+        }
+        self.strays.extend(strays);
+    }
+
+    pub(super) fn stray_is_back(&mut self, machine: &mut Machine, job: JobId, tid: u32) {
+        let home = self.core.jobs.get(&job).and_then(|job| job.home.as_ref());
+        if let (Some(home), Some(roster)) = (home, self.rosters.get_mut(&job)) {
+            roster.strays.retain(|stray| *stray != tid);
+            if let Placement::Cgroup { .. } = home.placement {
+                machine.file_members(job, home, roster);
+            }
+        }
+    }
+
+    /// Where it is time to look, reads the jobs again that threads left by themselves.
+    /// Returns those with threads that stand otherwise because of that.
+    pub(super) fn look_for_strays(&mut self, machine: &mut Machine, now: Now) -> BTreeSet<JobId> {
+        let mut astray = BTreeSet::new();
+        let next_ns = self.core.next_look_for_strays_ns(now.utc_ns);
+        let at_ns = self.strays_at_ns.into_iter().chain(next_ns).min();
+        if next_ns.is_none() || at_ns.is_some_and(|at_ns| at_ns > now.utc_ns) {
+            self.strays_at_ns = at_ns.filter(|_| next_ns.is_some());
+            return astray;
+        }
+        for job in self.core.that_may_lose().collect::<Vec<JobId>>() {
+            let members = self.core.jobs[&job].home.as_ref().map(|home| &home.members);
+            let Some(members) = members else { continue };
+            let mut tids = members.threads().iter().map(|it| it.tid);
+            let is_astray = |tid| machine.is_outside(job, tid) || machine.has_moved(members, tid);
+            if tids.any(is_astray) && self.read_planned(machine, job) {
+                astray.insert(job);
+            }
+        }
+        self.strays_at_ns = self.core.next_look_for_strays_ns(now.utc_ns);
+        astray
+    }
+
+    /// Gives strays what they had, until no switcher follows a timetable that has them.
+    pub(super) fn lower_strays(&mut self, machine: &mut Machine) {
+        let in_force = self.lanes.iter().map(|lane| lane.line.current().generation).min();
+        for (gone_from, record) in std::mem::take(&mut self.remains) {
+            machine.release(&record);
+            if in_force < Some(gone_from) {
+                self.remains.push((gone_from, record));
+            } else {
+                machine.clear_away(&record);
+            }
+        }
+        for stray in std::mem::take(&mut self.strays) {
+            let is_out = in_force >= Some(stray.gone_from);
+            // What a job that is over left behind is released with it.
+            let is_stray = self.core.jobs.contains_key(&stray.job)
+                && self.core.is_stray(stray.tid)
+                && machine.is_outside(stray.job, stray.tid);
+            if is_stray {
+                stray.actions.iter().for_each(|action| machine.perform(action));
+                let is_of_job = |tid| !self.core.is_stray(tid);
+                let (normal, everywhere) = (stray.normal, &stray.everywhere);
+                machine.release_started(stray.job, stray.tid, normal, everywhere, is_of_job);
+            }
+            if is_stray && !is_out {
+                self.strays.push(stray);
+            } else {
+                self.stray_is_back(machine, stray.job, stray.tid);
+            }
+        }
     }
 
     pub(super) fn read_planned(&mut self, machine: &mut Machine, job: JobId) -> bool {

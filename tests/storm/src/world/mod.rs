@@ -11,7 +11,7 @@ use std::{
 };
 
 use gang_conductor::{
-    Conductor, Now,
+    Conductor, Now, Stray,
     life::{Leaver, Moment, State},
 };
 use gang_schedule::{Config, Gap, JobId, Policy, Sharing, Topology, UserId};
@@ -131,6 +131,13 @@ struct Daemon {
     /// When the conductor wakes (UTC).
     wakes_ns: u64,
     look_at_ns: u64,
+    /// Threads that left their jobs by themselves, and may be raised yet.
+    strays: Vec<Stray>,
+    /// Jobs that are over and had strays, each with the generation of the first timetable without
+    /// it.
+    remains: Vec<(u64, Record)>,
+    /// When it looks for strays (UTC).
+    strays_at_ns: Option<u64>,
     /// Threads of others that want to run.
     load: u32,
     uses: BTreeMap<JobId, u64>,
@@ -155,6 +162,8 @@ pub struct World {
     crowded: BTreeSet<JobId>,
     /// Until then (monotonic) a step of the clock may show.
     stepped_until_ns: u64,
+    /// Until then (monotonic) somebody of the daemon did not run.
+    held_up_until_ns: u64,
     /// The daemon dies after so many more effects.
     dies_after: Option<u32>,
     pub cells: Cells,
@@ -250,6 +259,7 @@ impl World {
             next_job: 1,
             crowded: BTreeSet::new(),
             stepped_until_ns: 0,
+            held_up_until_ns: 0,
             dies_after: None,
             cells: Cells::new(),
             steps: 0,
@@ -330,6 +340,7 @@ impl World {
             Kind::Reuse => self.reuse(a, b),
             Kind::StartThread | Kind::Fork | Kind::EndThread => self.work(kind, a, b),
             Kind::Exit => self.exit(a),
+            Kind::Leave => self.leave(a),
             Kind::SetNice | Kind::SetPolicy => self.choose_attributes(kind, a, b),
             Kind::SetAffinity => self.choose_cpus(a, b),
             Kind::Bind => self.bind(a, b),

@@ -83,6 +83,27 @@ impl World {
         }
     }
 
+    /// A process leaves the group of its job by itself: a manager moves it, or its user.
+    pub(super) fn leave(&mut self, a: u16) {
+        let mut machine = self.machine.borrow_mut();
+        let pending = self.daemon.iter().flat_map(|daemon| &daemon.pending);
+        let is_leaving = |pid: u32| {
+            let mut pending = pending.clone();
+            pending.any(|it| matches!(it, Pending::Leaving { pid: of, .. } if *of == pid))
+        };
+        let in_groups = machine.processes.iter().filter(|(_, of)| of.group.is_some());
+        // Of one that was never read nobody knows, and nobody has raised it.
+        let may_go = |pid: &u32| {
+            machine.threads[pid].was_read && !machine.stands_still(*pid) && !is_leaving(*pid)
+        };
+        let all: Vec<u32> = in_groups.map(|(&pid, _)| pid).filter(may_go).collect();
+        if let Some(pid) = nth(all.iter(), a) {
+            machine.stray(pid, self.now.monotonic_ns);
+        }
+        drop(machine);
+        self.end_those_over();
+    }
+
     /// A process ends.
     pub(super) fn exit(&mut self, a: u16) {
         let mut machine = self.machine.borrow_mut();
@@ -93,10 +114,14 @@ impl World {
             let jobs: Vec<JobId> = daemon.rosters.keys().copied().collect();
             came.extend(jobs.into_iter().filter(|&job| daemon.read(&mut machine, job)));
         }
-        // One that ends on its way into a job, or of which one thread is a member, leaves
-        // children that nobody finds again.
+        // One that ends on its way into a job, or out of it by itself, or of which one thread is a
+        // member, leaves children that nobody finds again.
         let leaves_strays = |pid: u32| {
             let line = machine.ancestors(pid);
+            let has_left = line.iter().any(|&(pid, _)| machine.has_strays(pid));
+            if has_left && machine.processes.values().any(|child| child.parent == pid) {
+                return true;
+            }
             let mut records = machine.records.values();
             let is_of = |it: &Record| {
                 it.coming.is_some_and(|first| line.contains(&first))
@@ -203,6 +228,7 @@ impl World {
         let Some(tid) = nth(machine.threads.keys(), a) else { return };
         let pid = machine.threads[&tid].pid;
         let is_free = machine.processes[&pid].group.is_none()
+            && !machine.has_strays(pid)
             && self.daemon.as_ref().is_none_or(|daemon| {
                 daemon.rosters.values().all(|roster| {
                     !roster.expected.contains(&tid)

@@ -183,6 +183,7 @@ impl World {
         let machine = self.machine.borrow();
         let is_taken = |pid: u32| {
             machine.processes[&pid].group.is_some()
+                || machine.has_strays(pid)
                 || daemon.rosters.values().any(|roster| {
                     roster.tree.contains(&pid)
                         || roster.singles.iter().any(|it| it.pid == pid)

@@ -53,12 +53,16 @@ impl World {
             pending: Vec::new(),
             wakes_ns: self.now.utc_ns,
             look_at_ns: 0,
+            strays: Vec::new(),
+            remains: Vec::new(),
+            strays_at_ns: None,
             load: 0,
             uses: BTreeMap::new(),
         };
         daemon.core.number_from(self.next_job);
         self.restore(&mut daemon);
         self.daemon = Some(daemon);
+        self.held_up_until_ns = self.now.monotonic_ns;
     }
 
     pub(super) fn restore(&mut self, daemon: &mut Daemon) {

@@ -23,13 +23,16 @@ impl World {
             self.stepped_until_ns += length_ns;
         }
         self.pass(length_ns, true);
+        self.held_up_until_ns = self.now.monotonic_ns;
         self.check_expired();
         self.ring();
     }
 
     /// A switcher does not run for some time.
     pub(super) fn stall(&mut self, a: u16, b: u16) {
-        let until_ns = self.now.utc_ns + u64::from(b % 800) * MS / 4;
+        let length_ns = u64::from(b % 800) * MS / 4;
+        let until_ns = self.now.utc_ns + length_ns;
+        self.held_up_until_ns = self.held_up_until_ns.max(self.now.monotonic_ns + length_ns);
         if let Some(daemon) = &mut self.daemon {
             let lanes = daemon.lanes.len();
             let lane = &mut daemon.lanes[usize::from(a) % lanes];
@@ -46,6 +49,7 @@ impl World {
         let takes_ns = [4_000, 50_000, MS, 30 * MS][usize::from(a) % 4] + u64::from(a);
         let machine = Rc::clone(&self.machine);
         let Some(tid) = machine.borrow().nth_raised(b) else { return };
+        self.held_up_until_ns = self.held_up_until_ns.max(self.now.monotonic_ns + takes_ns);
         for lane in self.daemon.iter_mut().flat_map(|it| &mut it.lanes) {
             lane.give_way(tid, now_ns, takes_ns, &machine);
         }
@@ -139,6 +143,7 @@ impl World {
         let machine = Rc::clone(&self.machine);
         let Some(daemon) = &mut self.daemon else { return };
         daemon.lanes.iter_mut().for_each(|lane| lane.switch(now_ns, &machine));
+        daemon.lower_strays(&mut machine.borrow_mut());
     }
 
     /// Where the conductor hangs, the switchers take every gang out of its slot by the deadline.
@@ -168,12 +173,17 @@ impl World {
                 daemon.wakes_ns = now.utc_ns + 200 * MS;
                 return Ok(());
             }
+            let astray = daemon.look_for_strays(&mut self.machine.borrow_mut(), now);
             let look_in_ns = daemon.look_at_ns.saturating_sub(now.monotonic_ns);
             let came = std::mem::replace(&mut new_threads, NewThreads::None);
+            let came =
+                if came.is_none() && !astray.is_empty() { NewThreads::Of(astray) } else { came };
             match daemon.core.due(now, look_in_ns, 200 * MS, came) {
                 Due::Sleep(0) => {}
                 Due::Sleep(sleep_ns) => {
-                    daemon.wakes_ns = now.utc_ns + sleep_ns;
+                    let strays_at_ns = daemon.strays_at_ns.unwrap_or(u64::MAX);
+                    daemon.wakes_ns = (now.utc_ns + sleep_ns).min(strays_at_ns);
+                    daemon.lower_strays(&mut self.machine.borrow_mut());
                     return Ok(());
                 }
                 Due::Look => daemon.look(now),

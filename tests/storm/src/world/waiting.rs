@@ -167,6 +167,7 @@ impl World {
                 self.machine.borrow_mut().leave_group(pid);
                 if let Some(daemon) = &mut self.daemon {
                     daemon.rosters.entry(job).or_default().leaving.remove(&pid);
+                    daemon.stray_is_back(&mut self.machine.borrow_mut(), job, pid);
                 }
                 self.hit(job, Moment::Left);
                 self.file(job, |core| core.has_left(job, pid, true))?;
@@ -368,8 +369,15 @@ impl World {
         if self.effect().is_err() {
             return;
         }
-        if let Some(record) = ended.record() {
-            self.machine.borrow_mut().clear_away(&record);
+        let Some(record) = ended.record() else { return };
+        let mut machine = self.machine.borrow_mut();
+        match &mut self.daemon {
+            // A timetable in force would raise again what is released.
+            Some(daemon) if machine.has_strays_of(&record) => {
+                machine.release(&record);
+                daemon.remains.push((daemon.core.generation + 1, record));
+            }
+            _ => machine.clear_away(&record),
         }
     }
 }

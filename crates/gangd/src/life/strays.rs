@@ -1,0 +1,90 @@
+//! Threads that left their job by themselves, and are lowered.
+//!
+//! Problem: a stray stays as a slot left it, and a timetable in force may raise it once more. Its
+//! number may be given to another thread. When a thread started, which distinguishes the two, is in
+//! a file whose reader waits while the process becomes another program.
+//!
+//! Approach: a thread of its own lowers strays ([`gang_conductor::strays`] finds them). It looks at
+//! each again and again until no switcher follows a timetable that has the stray. Each time it sees
+//! to it that the stray is the same thread, and of no job.
+
+use std::{
+    sync::mpsc::{Receiver, RecvTimeoutError},
+    time::{Duration, Instant},
+};
+
+use gang_engine::{pins::Pins, singles};
+use gang_timetable::record::Single;
+
+use super::{
+    detach::perform,
+    waiting::{LONGEST, LOOK_EVERY},
+};
+use crate::{
+    conduct::{client_priority::ThreadPriority, state::Stray},
+    daemon::Daemon,
+};
+
+impl Daemon {
+    /// Lowers strays as they come. Returns when the conductor has ended.
+    pub fn lower_strays(&self, strays: &Receiver<Stray>) {
+        let mut waiting: Vec<(Instant, Stray)> = Vec::new();
+        while let Ok(first) = strays.recv() {
+            // A stray that spins may have the CPU of an ordinary thread.
+            let mut priority = ThreadPriority::of(&self.client_priority);
+            waiting.push((Instant::now(), first));
+            while !waiting.is_empty() {
+                waiting
+                    .retain(|(since, stray)| self.lower_stray(stray) && since.elapsed() < LONGEST);
+                priority.renew();
+                match strays.recv_timeout(if waiting.is_empty() { NO_TIME } else { LOOK_EVERY }) {
+                    Ok(next) => waiting.push((Instant::now(), next)),
+                    Err(RecvTimeoutError::Timeout) => {}
+                    // Its switchers have lowered all that they raised.
+                    Err(RecvTimeoutError::Disconnected) => {
+                        waiting.retain(|(_, stray)| self.lower_stray(stray));
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives a stray what it had; false once nobody raises it any more.
+    fn lower_stray(&self, stray: &Stray) -> bool {
+        let (job, tid) = (stray.job, stray.tid);
+        let is_out = self.conductor.is_in_force(stray.gone_from);
+        // What a job that is over left behind is released with it.
+        let is_of_none = self
+            .conductor
+            .ask(move |state| state.core.jobs.contains_key(&job) && state.core.is_stray(tid));
+        // Without a conductor nobody is of a job either.
+        let single = singles::stray(&self.roots.proc, tid, stray.was_there_ticks);
+        let single = single.filter(|_| is_of_none.unwrap_or(true));
+        if let Some(single) = single {
+            perform(&stray.actions);
+            self.release_started(stray, single);
+            if !is_out {
+                return true;
+            }
+        }
+        let _ = self.conductor.ask(move |state| state.stray_is_back(job, tid));
+        false
+    }
+}
+
+impl Daemon {
+    /// What a stray has started since it was last read has what the stray had then.
+    fn release_started(&self, stray: &Stray, single: Single) {
+        let pins = Pins::read(&self.files.store.pins(stray.job.0)).ok().flatten();
+        let is_of_job = |tid| {
+            let is_stray = self.conductor.ask(move |state| state.core.is_stray(tid));
+            !is_stray.unwrap_or(true)
+        };
+        let (normal, everywhere) = (stray.normal, &stray.everywhere);
+        let (proc_root, pins) = (&self.roots.proc, pins.as_ref());
+        singles::release_started(proc_root, single, normal, everywhere, pins, is_of_job);
+    }
+}
+
+const NO_TIME: Duration = Duration::ZERO;

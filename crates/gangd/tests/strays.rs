@@ -1,0 +1,167 @@
+//! Threads that leave the group of their job without asking.
+
+mod place;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use gang_linux::{
+    cgroup::Hierarchies,
+    clock,
+    sched::{self, Attributes, SchedPolicy},
+};
+use gang_protocol::client::Adopted;
+use place::{Place, Program, has_backend, registration, wait_busily_until, wait_until};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Groups beside each other, which are gone when this is dropped.
+struct Groups(Vec<PathBuf>);
+
+impl Groups {
+    /// Two groups; absent where there is no hierarchy of version 2.
+    fn two(of: &str) -> Option<Groups> {
+        let root = Hierarchies::detect(&Default::default()).unwrap().v2?;
+        let name = |part: &str| format!("gang-test-{of}-{part}-{}", std::process::id());
+        let groups = ["from", "to"].map(|part| root.join(name(part)));
+        groups.iter().for_each(|group| fs::create_dir(group).unwrap());
+        Some(Groups(groups.into()))
+    }
+
+    fn take(&self, at: usize, pid: u32) {
+        fs::write(self.0[at].join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+
+    fn name(&self, at: usize) -> String {
+        self.0[at].file_name().unwrap().to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        for group in &self.0 {
+            wait_until("the group of a test is empty", || fs::remove_dir(group).is_ok());
+        }
+    }
+}
+
+/// As a thread of an exclusive gang is in its slot, or of a wide one.
+fn is_in_slot(pid: u32) -> bool {
+    let now = sched::get(pid).unwrap();
+    let is_fifo = now.policy == SchedPolicy::Fifo;
+    is_fifo || now == Attributes { reset_on_fork: true, ..Attributes::other(-20) }
+}
+
+/// A gang of two processes in a group of their own, and another gang beside it.
+struct Gang {
+    place: Place,
+    leaves: Program,
+    stays: Program,
+    _rival: Program,
+    groups: Groups,
+    before: (Attributes, Vec<u32>),
+}
+
+impl Gang {
+    fn of(name: &str, cpus: i64, flags: &[&str]) -> Option<Gang> {
+        let groups = Groups::two(name)?;
+        let (leaves, stays, rival) = (Program::spinner(), Program::spinner(), Program::spinner());
+        let pids = [&leaves, &stays].map(Program::pid);
+        let before = (sched::get(pids[0]).unwrap(), sched::affinity(pids[0]).unwrap());
+        pids.iter().for_each(|&pid| groups.take(0, pid));
+        let place = Place::new(&[&["--backend", "rt"], flags].concat());
+        let mut client = place.client();
+        client.adopt(&registration("job", cpus), &Adopted::Cgroup(groups.name(0))).unwrap();
+        let other = client.register(&registration("other", place::machine())).unwrap();
+        client.add_process(other, rival.pid_i64()).unwrap();
+        // The test must have a CPU for moments of each slot.
+        sched::set_nice(0, -20).unwrap();
+        Some(Gang { place, leaves, stays, _rival: rival, groups, before })
+    }
+
+    /// Moves the process within its slot.
+    fn leave_in_slot(&self) {
+        let pid = self.leaves.pid();
+        wait_busily_until("it is in its slot", || is_in_slot(pid));
+        self.groups.take(1, pid);
+    }
+
+    fn now(&self) -> (Attributes, Vec<u32>) {
+        let pid = self.leaves.pid();
+        (sched::get(pid).unwrap(), sched::affinity(pid).unwrap())
+    }
+
+    fn is_as_before(&self) -> bool {
+        self.now() == self.before
+    }
+}
+
+#[test]
+fn needs_root_who_leaves_a_slot_is_lowered() {
+    if !has_backend("rt") {
+        return;
+    }
+    // Exclusive and wide, with slices of all lengths, of which short ones have no gap before each.
+    for (cpus, slice) in [(2, "1ms"), (1, "1ms"), (2, "20ms"), (1, "500ms")] {
+        let Some(gang) = Gang::of("leaves", cpus, &["--slice", slice]) else { return };
+        gang.leave_in_slot();
+        wait_until("it is as before", || gang.is_as_before());
+        // No timetable has it any more.
+        let end = Instant::now() + Duration::from_millis(500);
+        let mut raised_ns = None;
+        while Instant::now() < end {
+            if !gang.is_as_before() {
+                raised_ns = Some(clock::monotonic_ns());
+            }
+            std::thread::yield_now();
+        }
+        let is_over = raised_ns.is_none_or(|at_ns| at_ns + 400_000_000 < clock::monotonic_ns());
+        assert!(is_over, "{slice}, {cpus}: {:?}", gang.now());
+        assert_eq!(gang.place.client().check().unwrap().violations, []);
+        wait_until("the other one has slots", || is_in_slot(gang.stays.pid()));
+    }
+}
+
+#[test]
+fn needs_root_last_one_that_leaves_its_job_is_lowered() {
+    if !has_backend("rt") {
+        return;
+    }
+    let Some(gang) = Gang::of("last", 2, &["--slice", "1ms"]) else { return };
+    gang.groups.take(1, gang.stays.pid());
+    gang.leave_in_slot();
+    wait_until("the job is over", || gang.place.client().list_jobs().unwrap().jobs.len() == 1);
+    wait_until("it is as before", || gang.is_as_before());
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(gang.is_as_before(), "{:?}", gang.now());
+}
+
+#[test]
+fn needs_root_guardian_lowers_who_left_a_daemon_that_died() {
+    if !has_backend("rt") {
+        return;
+    }
+    let Some(mut gang) = Gang::of("died", 2, &["--slice", "20ms"]) else { return };
+    let pid = gang.leaves.pid();
+    let daemon = Pid::from_raw(gang.place.pid() as i32).unwrap();
+    // Nobody lowers anybody any more.
+    wait_busily_until("it is in its slot when the daemon stops", || {
+        wait_busily_until("it is in its slot", || is_in_slot(pid));
+        kill_process(daemon, Signal::STOP).unwrap();
+        let stat = || fs::read_to_string(Path::new("/proc").join(format!("{daemon}/stat")));
+        wait_busily_until("the daemon stands still", || {
+            stat().unwrap().rsplit_once(") ").unwrap().1.starts_with('T')
+        });
+        let is_in_slot = is_in_slot(pid);
+        if !is_in_slot {
+            kill_process(daemon, Signal::CONT).unwrap();
+        }
+        is_in_slot
+    });
+    gang.groups.take(1, pid);
+    assert!(is_in_slot(pid));
+    gang.place.kill();
+    wait_until("it is as before", || gang.is_as_before());
+}

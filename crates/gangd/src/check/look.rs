@@ -31,6 +31,8 @@ pub enum Subject {
         /// Its policy without gangd.
         normal: SchedPolicy,
     },
+    /// A thread of another user, to which nothing is done.
+    Foreign { tid: u32 },
     /// The group whose weight is changed: the files of the weight, and whether the group can be
     /// frozen, too.
     Weight { idle: PathBuf, weight: PathBuf, freezes: bool },
@@ -44,6 +46,7 @@ impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Subject::Thread { tid, .. } => write!(f, "thread {tid}"),
+            Subject::Foreign { tid } => write!(f, "thread {tid} of another user"),
             Subject::Weight { idle: file, .. } => {
                 write!(f, "the weight of {}", file.with_file_name("").display())
             }
@@ -66,7 +69,8 @@ impl Subject {
     /// All of a job that a backend changes.
     pub fn all(backend: Backend, home: &Home, roster: &Roster) -> impl Iterator<Item = Subject> {
         let controls = &roster.control_files;
-        let threads = home.members.threads().iter();
+        let members = &home.members;
+        let threads = members.threads().iter();
         let threads = threads
             .filter(move |thread| backend == Backend::Rt && !thread.is_exempt())
             .map(|thread| Subject::Thread {
@@ -74,16 +78,21 @@ impl Subject {
                 user_pinned: thread.user_pinned,
                 normal: thread.original.policy,
             });
+        let foreign = members.threads().iter().filter(|thread| thread.is_foreign);
+        let foreign = foreign.map(|thread| Subject::Foreign { tid: thread.tid });
         let weigh = home.members.controls.weigh();
         let weight = controls.idle.iter().zip(&controls.weight).filter(move |_| weigh);
         let weight = weight.map(|(idle, weight)| {
             let freezes = controls.freeze.is_some();
             Subject::Weight { idle: idle.path.clone(), weight: weight.path.clone(), freezes }
         });
-        let group = controls.freeze.iter().filter_map(|file| file.path.parent());
+        let freezes = !members.has_foreign_that_run();
+        let group = controls.freeze.iter().filter(move |_| freezes);
+        let group = group.filter_map(|file| file.path.parent());
         let group = group.map(|group| Subject::Group(group.into()));
-        let processes = roster.tree().iter().cloned().map(Subject::Process);
-        threads.chain(weight).chain(group).chain(processes)
+        let stops = |process: &&Arc<ProcessHandle>| members.processes.contains(&process.pid);
+        let processes = roster.tree().iter().filter(stops).cloned().map(Subject::Process);
+        threads.chain(foreign).chain(weight).chain(group).chain(processes)
     }
 
     /// The fault of a subject. A subject that is gone has none.
@@ -98,6 +107,11 @@ impl Subject {
             Subject::Thread { tid, user_pinned, normal } => {
                 let (now, cpus) = (thread::attributes(*tid).ok()?, thread::affinity(*tid).ok()?);
                 of_thread(wanted, &now, *normal, (!user_pinned).then_some(&cpus))
+            }
+            Subject::Foreign { tid } => {
+                let now = thread::attributes(*tid).ok()?;
+                let is_raised = is_raised(&now) || now == WIDE;
+                is_raised.then(|| format!("has {:?} with nice {}", now.policy, now.nice))
             }
             Subject::Weight { idle, weight, freezes } => {
                 let read = |file| fs::read_to_string(file).ok().map(|text| text.trim().to_owned());

@@ -92,9 +92,17 @@ impl World {
         }
         let slot_of = |job| plan.and_then(|plan| plan.slot(job));
         let online = core.schedule.topology().set();
-        let mut wrong = Vec::new();
+        let (mut wrong, mut seen) = (Vec::new(), Vec::new());
         for (id, job) in &core.jobs {
             let Some(home) = &job.home else { continue };
+            let is_unpinning = core.is_unpinning(*id);
+            let foreign = home.members.threads().iter().filter(|thread| thread.is_foreign);
+            let foreign: Vec<u32> = foreign.map(|thread| thread.tid).collect();
+            if is_unpinning && !foreign.is_empty() {
+                continue;
+            }
+            // No timetable has them any more.
+            seen.extend(foreign);
             // One that has just fallen asleep has its slot to the end.
             let has_slot = slot_of(*id).is_some() && !job.suspended;
             let standing = match core.eligibility(job).is_gang() {
@@ -121,6 +129,10 @@ impl World {
                 continue;
             }
             let members = machine.living(*id, &home.members);
+            // The last of them has ended, and nobody has looked since.
+            if home.members.has_foreign_that_run() && !members.has_foreign_that_run() {
+                continue;
+            }
             let stands = machine.model.check(self.backend, (*id, &members), standing, job.in_slot);
             let group = machine.model.group(Group::Job(*id));
             let is_plain = group.idle != Some(true) && group.weight != Some(Weight::Highest);
@@ -147,7 +159,7 @@ impl World {
                 let slot = slot.map(|slot| &slot.cpus);
                 slot.map_or(Ok(()), |slot| machine.check_places(&members, &home.members, slot))
             });
-            let stands = match core.is_unpinning(*id) {
+            let stands = match is_unpinning {
                 false => stands.and_then(|()| machine.check_left_alone(&members)),
                 true => stands,
             };
@@ -174,6 +186,9 @@ impl World {
                     core.eligibility(job)
                 ));
             }
+        }
+        for tid in seen {
+            machine.is_seen(tid);
         }
         machine.violations.extend(wrong.into_iter().take(4));
     }

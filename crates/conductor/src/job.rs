@@ -242,6 +242,7 @@ impl Job {
             min_cpus: self.spec.min_cpus,
             registered_at_ns: self.registered_at_ns,
             suspended: self.suspended,
+            stops_foreign: home.members.stops_foreign,
             placement: home.placement.clone(),
             normal: home.normal.into(),
             keeps_attributes: home.members.keeps_attributes,

@@ -299,6 +299,7 @@ impl Conductor {
             )
         };
         self.join(now, job, home)?;
+        self.stop_foreign(job, record.stops_foreign)?;
         if record.suspended {
             self.suspend(now, job, true)?;
         }
@@ -410,6 +411,7 @@ impl Conductor {
     /// A process that was detached is out of the job's groups, or could not be moved out of them.
     pub fn has_left(&mut self, id: JobId, pid: u32, is_out: bool) -> Filed {
         let job = self.job_mut(id)?;
+        let mut can_freeze = false;
         if permit(job, Moment::Left)? {
             if let Some(home) = &mut job.home {
                 home.leaving.retain(|&leaver| leaver != pid);
@@ -417,9 +419,14 @@ impl Conductor {
                 if let (Placement::Tree { processes }, true) = (&mut home.placement, is_out) {
                     processes.retain(|(other, _)| *other != pid);
                 }
+                can_freeze = home.leaving.is_empty() && home.members.all_left();
             }
         }
         let record = job.record();
+        if can_freeze {
+            self.has_new_members.insert(id);
+            self.schedule.renew();
+        }
         self.find_in_trees();
         Ok(record)
     }
@@ -565,6 +572,29 @@ impl Conductor {
             false => Event::Resumed { job: id },
         })?;
         Ok(record)
+    }
+
+    /// Whether members of other users than the job's stand still with the job. Its owner has no
+    /// power over these, an administrator has. Said before the job is suspended or resumed.
+    pub fn stop_foreign(&mut self, id: JobId, stops: bool) -> Result<(), Refused> {
+        let Some(home) = &mut self.job_mut(id)?.home else { return Ok(()) };
+        let members = &mut home.members;
+        let did_stop = std::mem::replace(&mut members.stops_foreign, stops);
+        let foreign = members.threads().iter().filter(|thread| thread.is_foreign);
+        let stopped: Vec<u32> = foreign.map(|thread| thread.tid).collect();
+        if did_stop && !stops {
+            self.continue_all(id, &stopped);
+        }
+        if did_stop != stops {
+            self.has_new_members.insert(id);
+        }
+        Ok(())
+    }
+
+    /// Has processes of a job without a cgroup go on, of these threads.
+    pub(crate) fn continue_all(&mut self, id: JobId, tids: &[u32]) {
+        let signal = Signal::Continue;
+        self.order(tids.iter().map(|&pid| Action::Signal { job: id, pid, signal }));
     }
 
     /// Somebody else has released all jobs, while actions may have been under way.

@@ -308,7 +308,13 @@ impl Conductor {
             let is_new = self.is_to_be_restated(job.id);
             moves_out_of_row(job, fill, machine, is_new).is_some()
         };
-        let moving = self.jobs.values().filter(moves).map(|job| job.id);
+        // A suspended job stands still as a whole once the last member of another user has gone.
+        let is_mixed = |job: &Job| {
+            let home = job.home.as_ref();
+            job.suspended && home.is_some_and(|home| home.members.has_foreign_that_run())
+        };
+        let moving = self.jobs.values().filter(|job| moves(job) || is_mixed(job));
+        let moving = moving.map(|job| job.id);
         let to_read = moving.chain(self.stopped.iter().copied()).collect::<BTreeSet<JobId>>();
         let planning = Planning {
             now,
@@ -353,15 +359,17 @@ impl Conductor {
         }
     }
 
-    /// Owners made threads of a job real-time ones: these run where they like, from now on. A
-    /// timetable that is followed yet may restrict them once more.
+    /// Owners made threads of a job real-time ones, or these belong to other users by now: they run
+    /// where they like, from now on. A timetable that is followed yet may set them once more.
     fn unpin_left_alone(&mut self, id: JobId) {
         let home = self.jobs.get_mut(&id).and_then(|job| job.home.as_mut());
         let Some(home) = home else { return };
         let tids = home.members.take_left_alone();
         if !tids.is_empty() {
             let unpin = home.members.unpin_left_alone(&tids);
+            let once_own = home.members.once_own(&tids);
             self.order(unpin);
+            self.continue_all(id, &once_own);
             self.left_alone.push((self.generation, id, tids));
         }
     }
@@ -383,7 +391,9 @@ impl Conductor {
         for (_, id, tids) in are_out {
             let home = self.jobs.get(&id).and_then(|job| job.home.as_ref());
             let unpin = home.map(|home| home.members.unpin_left_alone(&tids));
+            let once_own = home.map_or_else(Vec::new, |home| home.members.once_own(&tids));
             self.order(unpin.into_iter().flatten());
+            self.continue_all(id, &once_own);
         }
     }
 

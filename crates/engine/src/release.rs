@@ -87,7 +87,10 @@ pub fn job(roots: &Roots, store: &Store, record: &Record) -> Found {
                 record.add_missed(reset_controls(&Group::at(own)));
             }
             if record.signals {
-                listeners::let_go(&roots.proc, &record.or_default(group.processes()));
+                listeners::let_go(
+                    &roots.proc,
+                    &record.own_of(record.or_default(group.processes())),
+                );
             }
             // It may not be in the group yet, and have its slot already.
             let coming = release_tree(&roots.proc, record.coming.as_slice(), record);
@@ -127,6 +130,16 @@ const STARTERS_MAX: usize = 16;
 impl Past<'_> {
     fn add_missed(&self, steps: usize) {
         self.missed.set(self.missed.get() + steps);
+    }
+
+    /// Of these processes, those that the job's owner may signal.
+    fn own_of(&self, mut pids: Vec<u32>) -> Vec<u32> {
+        let is_own = |pid: u32| {
+            let owner = process::owner(self.proc_root, pid);
+            owner.is_ok_and(|owner| owner.is_signalled_by(self.owner_uid))
+        };
+        pids.retain(|&pid| self.owner_uid == 0 || is_own(pid));
+        pids
     }
 
     /// As [`or_default`], and counts a step that was missed.
@@ -362,7 +375,7 @@ fn release_tree_once(proc_root: &Path, processes: &[(u32, u64)], record: &Past<'
             found.paused = 1;
         }
         if record.signals {
-            listeners::let_go(proc_root, &[pid]);
+            listeners::let_go(proc_root, &record.own_of(vec![pid]));
         }
         for tid in record.or_default(process::threads(proc_root, pid)) {
             found.threads += 1;

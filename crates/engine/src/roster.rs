@@ -106,6 +106,14 @@ pub struct Roster {
     pub online: CpuSet,
     /// Looks at the CPUs of some threads in turn.
     cpus: Turn,
+    /// The user to whom the job belongs; absent where members of all users are treated alike.
+    pub owner_uid: Option<u32>,
+    /// The process of each thread whose owner was looked at.
+    processes_of: BTreeMap<u32, u32>,
+    /// These processes.
+    firsts: Vec<u32>,
+    /// Looks at the owners of some of them in turn.
+    owners: Turn,
 }
 
 /// Threads whose limits are looked at again with each read, and those whose attributes are.
@@ -114,6 +122,10 @@ const ATTRIBUTES_AGAIN: usize = 256;
 
 /// Threads whose CPUs are looked at again, with each read: a call each, of less than a microsecond.
 const CPUS_SEEN_AGAIN: usize = 64;
+
+/// Processes whose owners are looked at again, with each read: a file each, of some microseconds. A
+/// program becomes another user's only where the machine's administrator has provided for that.
+const OWNERS_SEEN_AGAIN: usize = 16;
 
 impl Roster {
     /// That of a cgroup; `in_idle_group` where it, or one above, is idle as a whole.
@@ -166,6 +178,10 @@ impl Roster {
             expected_own: BTreeMap::new(),
             online: CpuSet::new(),
             cpus: Turn::default(),
+            owner_uid: None,
+            processes_of: BTreeMap::new(),
+            firsts: Vec::new(),
+            owners: Turn::default(),
         }
     }
 
@@ -221,8 +237,9 @@ impl Roster {
 
     fn note_processes(&self, members: &mut Members) {
         if let Kind::Tree { processes, .. } = &self.kind {
-            members.processes.clear();
-            members.processes.extend(processes.iter().map(|process| process.pid));
+            let all = processes.iter().map(|process| process.pid);
+            let stops = |pid: &u32| members.stops_foreign || !members.is_foreign(*pid);
+            members.processes = all.filter(stops).collect();
         }
     }
 
@@ -387,6 +404,7 @@ impl Roster {
         self.listed = members.admit(&mut self.numbers, beside);
         // Attributes of a starter are known before those of the threads that it started.
         let is_other = self.note_wishes(members);
+        let had_foreign = members.has_foreign_that_run();
         let (singles, pins) = (self.kind.singles(), &self.pins);
         let mut new = Vec::new();
         let has_own = members.has_own_attributes() || !pins.all_own().is_empty();
@@ -409,6 +427,9 @@ impl Roster {
         self.note_rt_limits(members, &new);
         self.find_strays(members, was_listed_ticks);
         leavers.extend(&self.strays);
+        let is_other = self.note_owners(members, proc_root, &new) || is_other;
+        // From now on its group can be frozen as a whole.
+        let is_other = is_other || (had_foreign && !members.has_foreign_that_run());
         self.expected_own.retain(|&tid, _| !members.knows(tid));
         let mut own: BTreeMap<u32, Attributes> = members.own_attributes().collect();
         own.extend(leavers.iter().filter_map(|&tid| Some((tid, self.pins.own(tid)?))));
@@ -520,6 +541,34 @@ impl Roster {
         }
     }
 
+    /// A program may become another user's at any moment. Threads that are new are looked at, and
+    /// some of the processes in turn. True where some thread is to be scheduled otherwise.
+    fn note_owners(&mut self, members: &mut Members, proc_root: &Path, new: &[u32]) -> bool {
+        let Some(owner_uid) = self.owner_uid else { return false };
+        let mut is_other = false;
+        // One that ended meanwhile is nobody's.
+        for (&tid, of) in new.iter().filter_map(|tid| Some((tid, owner(proc_root, *tid)?))) {
+            self.processes_of.insert(tid, of.pid);
+            is_other |= members.note_owner(tid, !of.is_signalled_by(owner_uid), true);
+        }
+        if !new.is_empty() || self.processes_of.len() != members.threads().len() {
+            self.processes_of.retain(|&tid, _| members.knows(tid));
+            self.firsts = self.processes_of.values().copied().collect();
+            self.firsts.sort_unstable();
+            self.firsts.dedup();
+        }
+        for &pid in self.owners.next(&self.firsts, OWNERS_SEEN_AGAIN) {
+            let Some(of) = owner(proc_root, pid) else { continue };
+            let is_foreign = !of.is_signalled_by(owner_uid);
+            if is_foreign != members.is_foreign(pid) {
+                let all = self.processes_of.iter().filter(|(_, of)| **of == pid);
+                all.for_each(|(&tid, _)| is_other |= members.note_owner(tid, is_foreign, false));
+            }
+        }
+        self.note_processes(members);
+        is_other
+    }
+
     /// An owner may set the attributes of a thread at any moment. Some threads are looked at in
     /// turn.
     fn note_wishes(&mut self, members: &mut Members) -> bool {
@@ -580,8 +629,9 @@ impl Roster {
             Kind::Tree { processes, removed } => {
                 // Nobody else looks for the children of a job that is asleep.
                 grow_tree(proc_root, processes, removed, &self.others.processes);
-                members.processes = processes.iter().map(|process| process.pid).collect();
-                Some(processes.iter().filter_map(|p| clock::cpu_ns_of(p.pid).ok()).sum())
+                let used = processes.iter().filter_map(|p| clock::cpu_ns_of(p.pid).ok()).sum();
+                self.note_processes(members);
+                Some(used)
             }
             Kind::Threads { singles, .. } => {
                 let stat = |of: &Single| process::thread_stat(proc_root, of.pid, of.tid).ok();
@@ -590,6 +640,10 @@ impl Roster {
             }
         }
     }
+}
+
+fn owner(proc_root: &Path, tid: u32) -> Option<process::Owner> {
+    process::owner(proc_root, tid).ok()
 }
 
 /// Looks at some of many at a time, in turn.

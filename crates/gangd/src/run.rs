@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context, bail};
 use gang_conductor::{Conductor, Gaps};
 use gang_engine::{probe::Means, release, store::Store};
-use gang_linux::{Roots, clock, descriptors, memory, sched};
+use gang_linux::{Roots, clock, descriptors, memory, process, sched};
 use gang_protocol::hash::fnv1a;
 use gang_schedule::{Gap, Schedule};
 use gang_timetable::{Backend, Switchers};
@@ -168,6 +168,10 @@ pub fn run(
         .then(|| StatusFile::start(status_file::path(socket), daemon.clone()))
         .transpose()
         .context("cannot start the thread of the status file")?;
+    if let Some(pid_max) = process::few_numbers(&daemon.roots.proc).filter(|_| backend.can_fill()) {
+        // Timetables name threads by their numbers for a quarter of a second.
+        tracing::info!(pid_max, "numbers of threads come back soon; kernel.pid_max may be 4194304");
+    }
     tracing::info!(socket = %socket.display(), backend = backend.name(), "gangd is ready");
     starter.report("ready");
     let _ = sd_notify::notify(false, &[NotifyState::Ready]);

@@ -12,7 +12,12 @@ use std::{
 
 use gang_daemon::{Daemon, Options};
 use gang_harness::skipped;
-use place::{Place, Program, is_root};
+use gang_protocol::{
+    client::{Client, Registration},
+    error::ClientError,
+    v1,
+};
+use place::{Place, Program, is_root, job_with};
 use serde_json::{Value, json};
 
 /// Set to the socket where this program plays a client that compares nothing.
@@ -76,6 +81,70 @@ fn needs_root_numbers_of_an_inner_namespace_are_refused() {
         assert!(reason.contains("does not see the processes of this PID namespace"), "{reason}");
     }
     assert_eq!(answers[4]["error"], Value::Null, "looking is permitted");
+}
+
+/// Set to the socket and a job where this program plays root of another user namespace.
+const PLAYS_ROOT: &str = "GANGD_TEST_PLAYS_ROOT";
+
+/// Asks for what root, or the owner of a job, may do; then for what a program may do with its own.
+fn play_root(socket: &str, theirs: i64, pid: i64) {
+    let connect = || Client::connect_within(socket.as_ref(), gang_harness::TEST_TIMEOUT).unwrap();
+    let mut client = connect();
+    let refused = |outcome: Result<(), ClientError>| {
+        let reason = match outcome.unwrap_err() {
+            ClientError::NotPermitted { reason, .. } => reason,
+            error => panic!("{error}"),
+        };
+        assert!(reason.contains("the users of this user namespace"), "{reason}");
+    };
+    refused(client.kill(theirs, 9));
+    refused(client.suspend(theirs));
+    refused(client.remove_process(theirs, pid));
+    refused(client.set_class(theirs, v1::Class::standby));
+    assert!(client.shutdown().is_err());
+    assert!(client.show_job(theirs).unwrap().processes.is_none());
+    let express = place::registration("x", 1);
+    let express = Registration { class: v1::Class::express, ..express };
+    assert!(client.register(&express).is_err());
+    let job = client.register(&place::registration("mine", 1)).unwrap();
+    refused(client.add_process(job, pid));
+    client.set_class(job, v1::Class::standby).unwrap();
+    client.add_caller(job).unwrap();
+    let mut again = connect();
+    again.set_progress(job, 1.0, 2.0).unwrap();
+    assert!(again.show_job(job).unwrap().processes.is_some());
+    refused(again.kill(theirs, 9));
+    println!("all was as it is to be");
+}
+
+#[test]
+fn needs_root_users_of_another_user_namespace_have_no_power_here() {
+    const TEST: &str = "needs_root_users_of_another_user_namespace_have_no_power_here";
+    if let Ok(what) = std::env::var(PLAYS_ROOT) {
+        let words: Vec<&str> = what.split(' ').collect();
+        return play_root(words[0], words[1].parse().unwrap(), words[2].parse().unwrap());
+    }
+    if !is_root() {
+        return;
+    }
+    let place = Place::new(&["--backend", "freeze"]);
+    let unshare = |words: &[&str]| {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--user", "--map-root-user"]).args(words).stdin(Stdio::null());
+        unshare
+    };
+    if !unshare(&["true"]).status().is_ok_and(|status| status.success()) {
+        return skipped("needs unshare, to make a user namespace");
+    }
+    let program = Program::sleeper();
+    let job = job_with(&place, &program, 1);
+    let own = std::env::current_exe().unwrap();
+    let mut client = unshare(&[own.to_str().unwrap(), "--exact", TEST, "--nocapture"]);
+    let what = format!("{} {job} {}", place.socket().display(), program.pid());
+    let output = client.env(PLAYS_ROOT, what).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("all was as it is to be"), "{output:?}");
+    assert_eq!(place.job(job).unwrap().processes, 1);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::{
     io,
     os::{
         fd::{AsFd, BorrowedFd},
-        unix::fs::FileExt,
+        unix::fs::{FileExt, MetadataExt},
     },
     path::{Path, PathBuf},
 };
@@ -234,6 +234,13 @@ impl Group {
 
     pub fn exists(&self) -> bool {
         self.path.is_dir()
+    }
+
+    /// The user who made the group, or to whom it was given.
+    pub fn owner_uid(&self) -> Result<u32> {
+        let found = fs::symlink_metadata(&self.path);
+        let error = |e| Error::new("look at cgroup", self.path.display(), e);
+        found.map(|directory| directory.uid()).map_err(error)
     }
 
     /// Whether the group has a file, such as those of a controller.

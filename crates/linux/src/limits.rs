@@ -15,7 +15,7 @@ use std::{
 use crate::cgroup::Group;
 
 /// Files of version 2 that limit a group, each with the value of a group that is not limited.
-const LIMITS: [(&str, &str); 7] = [
+const LIMITS: [(&str, &str); 8] = [
     ("cpu.max", "max"),
     ("cpu.uclamp.max", "max"),
     ("cpuset.cpus", ""),
@@ -23,7 +23,25 @@ const LIMITS: [(&str, &str); 7] = [
     ("io.max", ""),
     ("memory.high", "max"),
     ("memory.swap.max", "max"),
+    ("memory.zswap.max", "max"),
 ];
+
+/// Files of version 2 with a limit for each of many resources, a line of each.
+const LISTS: [&str; 3] = ["misc.max", "rdma.max", "dmem.max"];
+
+/// Whether a list limits any resource: a line is the name of one, and a value or several ones with
+/// names of their own (`mlx4_0 hca_handle=2 hca_object=max`).
+fn limits_any(list: &str) -> bool {
+    let mut values = list.lines().flat_map(|line| line.split_whitespace().skip(1));
+    values.any(|value| value.rsplit('=').next() != Some("max"))
+}
+
+/// The files of a group that limit huge pages, of each size.
+fn of_huge_pages(group: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(group).into_iter().flatten().flatten();
+    let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|name| name.starts_with("hugetlb.") && name.ends_with(".max")).collect()
+}
 
 /// A limit on the processes of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,12 +74,20 @@ pub fn of_group(root: &Path, group: &Path, others: &[&str]) -> Option<Limit> {
             let first = value.split_whitespace().next().unwrap_or_default();
             !value.is_empty() && first != *without && !first.is_empty()
         };
-        let (file, _) = files.iter().find(is_limit)?;
-        Some(Limit { group: above.into(), name: (*file).into() })
+        let read = |file: &str| Group::at(above).read(file).unwrap_or_default();
+        let by_list = || LISTS.into_iter().find(|file| limits_any(&read(file))).map(str::to_owned);
+        let by_pages = || of_huge_pages(above).into_iter().find(|file| read(file).trim() != "max");
+        let file = files.iter().find(is_limit).map(|(file, _)| (*file).to_owned());
+        let name = file.or_else(by_list).or_else(by_pages)?;
+        Some(Limit { group: above.into(), name })
     };
     let by_programs = || {
-        let name = "a BPF program".into();
-        has_programs(root, group).then(|| Limit { group: group.into(), name })
+        let name = match has_programs(root, group) {
+            Ok(true) => "a BPF program".into(),
+            Ok(false) => return None,
+            Err(error) => format!("what BPF programs do, which the kernel does not say ({error}),"),
+        };
+        Some(Limit { group: group.into(), name })
     };
     up_to(root, group).find_map(limited).or_else(by_programs)
 }
@@ -70,6 +96,16 @@ pub fn of_group(root: &Path, group: &Path, others: &[&str]) -> Option<Limit> {
 pub fn least(root: &Path, group: &Path, file: &str) -> Option<u64> {
     let limits = up_to(root, group).filter_map(|above| Group::at(above).read(file).ok());
     limits.filter_map(|limit| limit.trim().parse().ok()).min()
+}
+
+/// The nearest limit by a file, of a group and those above it, that a process would not be under in
+/// another group, which has none or a greater one.
+pub fn lost(root: &Path, from: &Path, to: &Path, file: &str) -> Option<Limit> {
+    let value = |group: &Path| Group::at(group).read(file).ok()?.trim().parse::<u64>().ok();
+    let has = least(root, to, file);
+    let is_lost = |above: &&Path| value(above).is_some_and(|most| has.is_none_or(|has| has > most));
+    let above = up_to(root, from).find(is_lost)?;
+    Some(Limit { group: above.into(), name: file.into() })
 }
 
 /// The nearest quota of CPU time on a group of version 1.
@@ -88,9 +124,14 @@ const BPF_PROG_QUERY: libc::c_int = 16;
 const BPF_F_QUERY_EFFECTIVE: u32 = 1;
 
 /// Kinds of programs that a group may have (`enum bpf_attach_type`): packets in and out, sockets,
-/// devices, addresses, settings, options of sockets.
-const KINDS: [u32; 22] =
-    [0, 1, 2, 3, 6, 8, 9, 10, 11, 12, 13, 14, 15, 18, 19, 20, 21, 22, 29, 30, 31, 32];
+/// devices, addresses, settings, options of sockets, security checks, and sockets of this machine.
+const KINDS: [u32; 29] = [
+    0, 1, 2, 3, 6, 8, 9, 10, 11, 12, 13, 14, 15, 18, 19, 20, 21, 22, 29, 30, 31, 32, 34, 43, 49,
+    50, 51, 52, 53,
+];
+
+/// Programs of a kind that are in force in a group are no more than these, or cannot be told.
+const PROGRAMS_MAX: usize = 1024;
 
 /// The part of `union bpf_attr` that the query has.
 #[repr(C)]
@@ -105,27 +146,54 @@ struct Query {
     reserved: u32,
 }
 
-/// How many programs of a kind are in force in a group; none where that cannot be asked.
-fn programs(group: &File, kind: u32) -> u32 {
+/// The numbers of the programs of a kind that are in force in a group. An error where the kernel
+/// has such programs and does not tell them.
+fn programs(group: &File, kind: u32) -> io::Result<Vec<u32>> {
+    let mut ids = vec![0; PROGRAMS_MAX];
     let mut query = Query {
         target_fd: group.as_raw_fd() as u32,
         attach_type: kind,
         query_flags: BPF_F_QUERY_EFFECTIVE,
+        program_ids: ids.as_mut_ptr() as u64,
+        programs: PROGRAMS_MAX as u32,
         ..Query::default()
     };
-    // SAFETY: the kernel reads and writes `query` alone, whose size it gets with it: there is no
-    // room for numbers of programs.
+    // SAFETY: the kernel reads and writes `query`, whose size it gets with it, and writes at most as
+    // many numbers to `ids` as `query` says.
     #[allow(unsafe_code)]
     let result =
         unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_QUERY, &raw mut query, size_of::<Query>()) };
-    if result == 0 { query.programs } else { 0 }
+    if result == 0 {
+        ids.truncate(query.programs as usize);
+        return Ok(ids);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        // The kernel does not know the kind, or has no such programs, or this is none of its groups.
+        Some(libc::EINVAL | libc::ENOSYS | libc::EBADF) => Ok(Vec::new()),
+        // A user moves processes where the kernel lets him do so without gangd.
+        Some(libc::EPERM) if !rustix::process::geteuid().is_root() => Ok(Vec::new()),
+        _ => Err(error),
+    }
 }
 
-/// Whether programs are in force in a group that are not in force at the root.
-fn has_programs(root: &Path, group: &Path) -> bool {
-    let open = || Ok::<_, io::Error>((File::open(root)?, File::open(group)?));
-    let Ok((root, group)) = open() else { return false };
-    KINDS.into_iter().any(|kind| programs(&group, kind) > programs(&root, kind))
+/// Whether programs are in force in a group that are not in force at the root. A group that is gone
+/// has none.
+fn has_programs(root: &Path, group: &Path) -> io::Result<bool> {
+    let (root, group) = match (File::open(root), File::open(group)) {
+        (Err(e), _) | (_, Err(e)) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+        (root, group) => (root?, group?),
+    };
+    for kind in KINDS {
+        let of_group = programs(&group, kind)?;
+        if !of_group.is_empty() {
+            let of_root = programs(&root, kind)?;
+            if of_group.iter().any(|id| !of_root.contains(id)) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 #[cfg(test)]
@@ -182,9 +250,129 @@ mod tests {
     }
 
     #[test]
+    fn lists_and_sizes_limit_as_well() {
+        assert!(!limits_any("") && !limits_any("res_a max\nres_b max\n"));
+        assert!(limits_any("res_a max\nres_b 10\n"));
+        assert!(!limits_any("mlx4_0 hca_handle=max hca_object=max\n"));
+        assert!(limits_any("mlx4_0 hca_handle=2 hca_object=max\n"));
+        let root = tempfile::tempdir().unwrap();
+        let group = root.path().join("user");
+        fs::create_dir(&group).unwrap();
+        let limit = || of_group(root.path(), &group, &[]).map(|limit| limit.name);
+        for file in ["hugetlb.2MB.max", "hugetlb.1GB.max", "misc.max", "memory.zswap.max"] {
+            fs::write(group.join(file), "max\n").unwrap();
+        }
+        fs::write(group.join("misc.max"), "sev max\n").unwrap();
+        assert_eq!(limit(), None);
+        for (file, value) in [
+            ("hugetlb.2MB.max", "4194304\n"),
+            ("misc.max", "sev 3\n"),
+            ("rdma.max", "mlx4_0 hca_handle=2 hca_object=max\n"),
+            ("memory.zswap.max", "0\n"),
+        ] {
+            let before = fs::read_to_string(group.join(file)).ok();
+            fs::write(group.join(file), value).unwrap();
+            assert_eq!(limit().as_deref(), Some(file));
+            fs::write(group.join(file), before.unwrap_or_default()).unwrap();
+        }
+    }
+
+    #[test]
+    fn limit_that_another_group_does_not_have_is_lost_there() {
+        let root = tempfile::tempdir().unwrap();
+        let group = |name: &str, limit: &str| {
+            let group = root.path().join(name);
+            fs::create_dir_all(&group).unwrap();
+            fs::write(group.join("memory.max"), limit).unwrap();
+            group
+        };
+        let (from, above) = (group("a/b", "max"), group("a", "500"));
+        let lost = |to: &Path| lost(root.path(), &from, to, "memory.max").map(|limit| limit.group);
+        assert_eq!(lost(&group("none", "max")), Some(above.clone()));
+        assert_eq!(lost(&group("greater", "501")), Some(above));
+        assert_eq!(lost(&group("least", "500")), None);
+        assert_eq!(lost(&group("a/c", "max")), None, "below the same one");
+    }
+
+    /// A program for packets that lets all pass.
+    fn program() -> io::Result<File> {
+        #[repr(C)]
+        #[derive(Default)]
+        struct Load {
+            kind: u32,
+            instructions: u32,
+            at: u64,
+            license: u64,
+            rest: [u64; 12],
+        }
+        const BPF_PROG_LOAD: libc::c_int = 5;
+        const CGROUP_SKB: u32 = 8;
+        // Moves 1 into register 0, and exits.
+        let code: [u64; 2] = [0x1_0000_00b7, 0x95];
+        let license = c"GPL";
+        let load = Load {
+            kind: CGROUP_SKB,
+            instructions: 2,
+            at: code.as_ptr() as u64,
+            license: license.as_ptr() as u64,
+            ..Load::default()
+        };
+        bpf(BPF_PROG_LOAD, &load).map(|fd| {
+            // SAFETY: the kernel has just opened it for this process, and nobody else knows it.
+            #[allow(unsafe_code)]
+            unsafe {
+                std::os::fd::FromRawFd::from_raw_fd(fd)
+            }
+        })
+    }
+
+    fn bpf<T>(command: libc::c_int, of: &T) -> io::Result<i32> {
+        // SAFETY: the kernel reads what it gets, whose size it gets with it, and what that points to.
+        #[allow(unsafe_code)]
+        let result = unsafe { libc::syscall(libc::SYS_bpf, command, of, size_of::<T>()) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
+    }
+
+    /// Attaches a program to packets out of a group; groups below may have others instead.
+    fn attach(program: &File, group: &Path) {
+        const BPF_PROG_ATTACH: libc::c_int = 8;
+        const EGRESS: i32 = 1;
+        const ALLOW_OVERRIDE: i32 = 1;
+        let group = File::open(group).unwrap();
+        let to = [group.as_raw_fd(), program.as_raw_fd(), EGRESS, ALLOW_OVERRIDE];
+        bpf(BPF_PROG_ATTACH, &to).unwrap();
+    }
+
+    #[test]
+    fn needs_root_programs_are_known_by_their_numbers() {
+        let root = crate::cgroup::Hierarchies::detect(&crate::Roots::default()).unwrap().v2;
+        let Some(root) = root.filter(|_| rustix::process::geteuid().is_root()) else {
+            return gang_harness::skipped("needs root, and cgroups of version 2");
+        };
+        let (first, second) = match (program(), program()) {
+            (Ok(first), Ok(second)) => (first, second),
+            (Err(e), _) | (_, Err(e)) => return gang_harness::skipped(e),
+        };
+        let above = Group::at(&root).child(format!("programs-{}", std::process::id()));
+        let groups = [above.child("same"), above.child("other")];
+        groups.iter().for_each(|group| group.create().unwrap());
+        let [same, other] = groups.each_ref().map(|group| group.path());
+        let before = has_programs(&root, same).unwrap();
+        attach(&first, above.path());
+        attach(&second, other);
+        let found = [
+            has_programs(&root, same).unwrap(),
+            has_programs(above.path(), same).unwrap(),
+            has_programs(above.path(), other).unwrap(),
+        ];
+        groups.iter().chain([&above]).for_each(|group| group.remove().unwrap());
+        assert_eq!((before, found), (false, [true, false, true]));
+    }
+
+    #[test]
     fn a_directory_that_is_no_group_has_no_programs() {
         let root = tempfile::tempdir().unwrap();
-        assert!(!has_programs(root.path(), &root.path().join("none")));
-        assert!(!has_programs(root.path(), root.path()));
+        assert!(!has_programs(root.path(), &root.path().join("none")).unwrap());
+        assert!(!has_programs(root.path(), root.path()).unwrap());
     }
 }

@@ -4,11 +4,17 @@ use std::{
     collections::BTreeMap,
     fs::{self, File},
     io::{self, Read},
-    os::unix::fs::FileExt,
+    os::{
+        fd::{AsRawFd, BorrowedFd, FromRawFd},
+        unix::fs::{FileExt, MetadataExt},
+    },
     path::{Path, PathBuf},
 };
 
-use rustix::process::Signal;
+use rustix::{
+    event::{PollFd, PollFlags},
+    process::Signal,
+};
 
 use crate::{Error, Result};
 
@@ -89,6 +95,58 @@ pub fn is_in_inner_pid_namespace(proc_root: &Path, pid: u32) -> Result<bool> {
     Ok(numbers.split_ascii_whitespace().count() > 1)
 }
 
+/// Whether a process is in the user namespace of this one, so that its user ids are the same users
+/// here: by a handle on it where there is one, by its number elsewhere. An error where that cannot
+/// be looked at, or the number may be another's by now.
+pub fn is_in_own_user_namespace(
+    proc_root: &Path,
+    pid: Option<u32>,
+    pidfd: Option<BorrowedFd<'_>>,
+) -> io::Result<bool> {
+    let own = match fs::metadata(proc_root.join("self/ns/user")) {
+        // A kernel without user namespaces has no others either.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(true),
+        own => identity(&own?),
+    };
+    let by_handle = pidfd.map(|pidfd| user_namespace(pidfd)?.metadata());
+    if let Some(Ok(its)) = by_handle {
+        return Ok(identity(&its) == own);
+    }
+    let pid = pid.ok_or(io::ErrorKind::NotFound)?;
+    let its = identity(&fs::metadata(proc_root.join(format!("{pid}/ns/user")))?);
+    if pidfd.is_some_and(has_ended) {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    Ok(its == own)
+}
+
+fn identity(namespace: &fs::Metadata) -> (u64, u64) {
+    (namespace.dev(), namespace.ino())
+}
+
+/// Whether the process of a handle has ended: its number may be another's.
+pub fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
+    let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+    // A poll that a signal interrupts has seen nothing.
+    matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(1..))
+}
+
+/// `PIDFD_GET_USER_NAMESPACE` of `linux/pidfd.h`, Linux 6.11, for which libc has no name.
+const PIDFD_GET_USER_NAMESPACE: libc::Ioctl = 0xff09;
+
+fn user_namespace(pidfd: BorrowedFd<'_>) -> io::Result<File> {
+    // SAFETY: the call has no argument, and the kernel touches no memory of this process.
+    #[allow(unsafe_code)]
+    let opened = unsafe { libc::ioctl(pidfd.as_raw_fd(), PIDFD_GET_USER_NAMESPACE, 0) };
+    if opened < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just opened it for this process, and nobody else knows it.
+    #[allow(unsafe_code)]
+    Ok(unsafe { File::from_raw_fd(opened) })
+}
+
 /// The state of a thread or process. The time that it used is that of its process. Waits while it
 /// becomes another program (execve(2)), beside many threads that compute for a second and more;
 /// [`status`] does not.
@@ -167,12 +225,35 @@ pub fn read_lossy(path: &Path) -> io::Result<String> {
     fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The user a process belongs to: its real user id, and its effective one.
-pub fn owner(proc_root: &Path, pid: u32) -> Result<(u32, u32)> {
-    let text = StatusText::read(proc_root, pid)?;
+/// The user that a process belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The process itself, also where one of its threads was asked for.
+    pub pid: u32,
+    /// The user ids: the real, the effective and the saved one.
+    pub real: u32,
+    pub effective: u32,
+    pub saved: u32,
+}
+
+impl Owner {
+    /// Whether the kernel lets a user without privilege send signals to the process (kill(2)). A
+    /// program that has become another user's altogether is that one's.
+    pub fn is_signalled_by(&self, uid: u32) -> bool {
+        [self.real, self.saved].contains(&uid)
+    }
+}
+
+/// The user that a process belongs to, or the process that a thread is of.
+pub fn owner(proc_root: &Path, tid: u32) -> Result<Owner> {
+    let text = StatusText::read(proc_root, tid)?;
     let ids = text.field("Uid:").unwrap_or_default().split_ascii_whitespace();
-    let mut ids = ids.map_while(|id| id.parse().ok());
-    ids.next().zip(ids.next()).ok_or_else(|| text.is_odd())
+    let ids: Vec<u32> = ids.map_while(|id| id.parse().ok()).collect();
+    let pid = text.field("Tgid:").and_then(|pid| pid.parse().ok());
+    match (pid, &ids[..]) {
+        (Some(pid), &[real, effective, saved, ..]) => Ok(Owner { pid, real, effective, saved }),
+        _ => Err(text.is_odd()),
+    }
 }
 
 /// Whether a process has handlers for all of these signals; `None` for a thread that is not the
@@ -246,6 +327,16 @@ fn numbered_entries(directory: &Path) -> Result<Vec<u32>> {
     }
     Ok(numbers)
 }
+
+/// How many numbers there are for processes and threads, where these come back before the kernel
+/// has gone through all that it can give (`kernel.pid_max`, proc(5)).
+pub fn few_numbers(proc_root: &Path) -> Option<u32> {
+    let text = fs::read_to_string(proc_root.join("sys/kernel/pid_max")).ok()?;
+    text.trim().parse().ok().filter(|&most| most < NUMBERS_MAX)
+}
+
+/// The most that a kernel of 64 bits can give (`PID_MAX_LIMIT` in include/linux/threads.h).
+const NUMBERS_MAX: u32 = 1 << 22;
 
 /// The children that a thread has started, where the kernel lists them; none where it does not.
 pub fn children_of_thread(proc_root: &Path, pid: u32, tid: u32) -> Vec<u32> {
@@ -336,6 +427,8 @@ fn parse_loadavg(loadavg: &[u8]) -> Option<Count> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
 
     #[test]
@@ -356,6 +449,65 @@ mod tests {
         assert_eq!(handles(root.path(), 8, &both).unwrap(), None);
         status(9, "Tgid:\t9\n");
         assert!(handles(root.path(), 9, &both).is_err());
+    }
+
+    #[test]
+    fn owner_is_who_may_send_signals() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("7")).unwrap();
+        let may_signal = |ids: &str| {
+            let text = format!("Tgid:\t5\nUid:\t{ids}\n");
+            fs::write(root.path().join("7/status"), text).unwrap();
+            owner(root.path(), 7).map(|owner| (owner.pid, owner.is_signalled_by(1000)))
+        };
+        // The real, the effective, the saved and the file system's.
+        assert_eq!(may_signal("1000\t1000\t1000\t1000").unwrap(), (5, true));
+        assert_eq!(may_signal("1000\t0\t0\t0").unwrap(), (5, true), "sudo, before it changes");
+        assert_eq!(may_signal("0\t0\t1000\t0").unwrap(), (5, true));
+        assert_eq!(may_signal("0\t1000\t0\t1000").unwrap(), (5, false), "a service of root");
+        assert_eq!(may_signal("1\t1\t1\t1").unwrap(), (5, false));
+        assert!(may_signal("1000\t1000").is_err());
+    }
+
+    #[test]
+    fn own_user_namespace_is_known_by_handle_and_by_number() {
+        let (root, own) = (Path::new("/proc"), std::process::id());
+        let is_own = |pid, pidfd| is_in_own_user_namespace(root, pid, pidfd).ok();
+        assert_eq!(is_own(Some(own), None), Some(true));
+        assert_eq!(is_own(None, None), None);
+        let mut child = std::process::Command::new("unshare")
+            .args(["--user", "sleep", "600"])
+            .spawn()
+            .expect("unshare is there");
+        let number = rustix::process::Pid::from_child(&child);
+        let flags = rustix::process::PidfdFlags::empty();
+        let pidfd = rustix::process::pidfd_open(number, flags).unwrap();
+        // It takes a while until it is elsewhere, unless this kernel refuses.
+        let mut has_left = false;
+        while child.try_wait().unwrap().is_none() && !has_left {
+            has_left = is_own(Some(child.id()), None) == Some(false);
+        }
+        if has_left {
+            assert_eq!(is_own(Some(child.id()), Some(pidfd.as_fd())), Some(false));
+            let by_handle = is_own(None, Some(pidfd.as_fd()));
+            assert!(by_handle.is_none_or(|is_own| !is_own), "absent before Linux 6.11");
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(has_ended(pidfd.as_fd()));
+        // By now the number may be another's.
+        assert_eq!(is_own(Some(own), Some(pidfd.as_fd())), None);
+    }
+
+    #[test]
+    fn numbers_are_few_below_what_kernels_can_give() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(few_numbers(root.path()), None);
+        fs::create_dir_all(root.path().join("sys/kernel")).unwrap();
+        for (text, few) in [("32768\n", Some(32768)), ("4194304\n", None)] {
+            fs::write(root.path().join("sys/kernel/pid_max"), text).unwrap();
+            assert_eq!(few_numbers(root.path()), few);
+        }
     }
 
     #[test]
@@ -498,7 +650,7 @@ mod tests {
     fn this_process_is_its_own() {
         let pid = std::process::id();
         let proc_root = Path::new("/proc");
-        assert_eq!(owner(proc_root, pid).unwrap().1, rustix::process::geteuid().as_raw());
+        assert_eq!(owner(proc_root, pid).unwrap().effective, rustix::process::geteuid().as_raw());
         assert!(threads(proc_root, pid).unwrap().contains(&pid));
         assert!(stat(proc_root, pid).unwrap().start_ticks > 0);
         assert!(!command(proc_root, pid).unwrap().is_empty());

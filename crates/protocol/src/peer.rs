@@ -5,7 +5,7 @@
 
 use std::io;
 use std::num::NonZeroU32;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use nix::sys::socket::{getsockopt, sockopt};
 
@@ -27,6 +27,12 @@ pub fn credentials(socket: &impl AsFd) -> io::Result<Credentials> {
     let found = getsockopt(socket, sockopt::PeerCredentials)?;
     let pid = u32::try_from(found.pid()).ok().and_then(NonZeroU32::new);
     Ok(Credentials { pid, uid: found.uid() })
+}
+
+/// A handle on that process, which is no other's where its number is (SO_PEERPIDFD, Linux 6.5);
+/// absent where the kernel gives none.
+pub fn pidfd(socket: &impl AsFd) -> Option<OwnedFd> {
+    getsockopt(socket, sockopt::PeerPidfd).ok()
 }
 
 #[cfg(test)]

@@ -124,10 +124,11 @@ fn weigh(job: JobId, members: &Members, to: Standing, out: &mut Vec<Action>) {
     }
 }
 
-/// Stops a job where it stands, or lets it go on: by the freezer where it has one.
+/// Stops a job where it stands, or lets it go on: by the freezer where it has one. Members of other
+/// users go on, and a group that has some is not frozen.
 pub fn pause(job: JobId, members: &Members, is_paused: bool, out: &mut Vec<Action>) {
     if members.controls.freezer {
-        let control = Control::Frozen(is_paused);
+        let control = Control::Frozen(is_paused && !members.has_foreign_that_run());
         out.push(Action::Control { group: Group::Job(job), control });
     }
     let signal = if is_paused { Signal::Stop } else { Signal::Continue };

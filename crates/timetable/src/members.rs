@@ -26,6 +26,8 @@ pub struct Thread {
     pub first_seen: Attributes,
     /// The program chose its CPUs itself, and knows why.
     pub user_pinned: bool,
+    /// It belongs to another user than the job: nothing is done to it in the name of the job's.
+    pub is_foreign: bool,
     /// The CPU it was last seen on.
     pub cpu: Option<u32>,
 }
@@ -33,11 +35,17 @@ pub struct Thread {
 impl Thread {
     /// One that is seen as its owner has it.
     pub fn new(tid: u32, original: Attributes) -> Thread {
-        Thread { tid, original, first_seen: original, user_pinned: false, cpu: None }
+        let first_seen = original;
+        Thread { tid, original, first_seen, user_pinned: false, is_foreign: false, cpu: None }
     }
 
-    /// The program made it a real-time thread itself, and knows why: it is not touched.
+    /// It is not touched: the program made it a real-time thread itself, and knows why, or it
+    /// belongs to another user.
     pub fn is_exempt(&self) -> bool {
+        self.is_realtime() || self.is_foreign
+    }
+
+    fn is_realtime(&self) -> bool {
         self.original.policy.is_realtime()
     }
 }
@@ -119,6 +127,12 @@ pub struct Members {
     /// Of a job without a cgroup: those that are stopped one by one.
     pub processes: Vec<u32>,
     pub controls: Controls,
+    /// An administrator has the whole job stand still, those of other users among its members.
+    pub stops_foreign: bool,
+    /// Threads of other users that were the owner's own: one of them may have been stopped.
+    once_own: BTreeSet<u32>,
+    /// Some that were let go may be in the job's groups yet.
+    foreign_leaves: bool,
     /// Its threads may have what they had out of slot where it lived before.
     has_moved: bool,
     /// Its threads keep their attributes in and out of slot: what they are seen with is their own.
@@ -177,6 +191,9 @@ impl Members {
             threads: Vec::new(),
             processes: Vec::new(),
             controls,
+            stops_foreign: false,
+            once_own: BTreeSet::new(),
+            foreign_leaves: false,
             has_moved: false,
             keeps_attributes: false,
             are_single: false,
@@ -255,6 +272,44 @@ impl Members {
         }
     }
 
+    /// Notes whether a thread that is known belongs to another user than the job. `is_new` where it
+    /// was read for the first time just now. True where that has changed: the thread is to be left
+    /// alone from now on, or to stand as its job.
+    pub fn note_owner(&mut self, tid: u32, is_foreign: bool, is_new: bool) -> bool {
+        let Ok(at) = self.find(tid) else { return false };
+        let thread = &mut self.threads[at];
+        if std::mem::replace(&mut thread.is_foreign, is_foreign) == is_foreign {
+            return false;
+        }
+        if is_foreign {
+            // It may have what gangd gave to it, or to the thread that started it.
+            self.left_alone.push(tid);
+            self.once_own.extend((!is_new).then_some(tid));
+        } else {
+            self.pins_are_unknown = true;
+            self.once_own.remove(&tid);
+        }
+        true
+    }
+
+    /// Whether some member belongs to another user than the job, and goes on where the job stands
+    /// still. The kernel freezes a group as a whole, so that such a job is not frozen.
+    pub fn has_foreign_that_run(&self) -> bool {
+        let any = self.foreign_leaves || self.threads.iter().any(|thread| thread.is_foreign);
+        any && !self.stops_foreign
+    }
+
+    /// All that were let go are out of the job's groups. True where the job can be frozen as a whole
+    /// from now on.
+    pub fn all_left(&mut self) -> bool {
+        std::mem::take(&mut self.foreign_leaves) && !self.has_foreign_that_run()
+    }
+
+    /// Whether a thread, such as the first one of a process, belongs to another user than the job.
+    pub fn is_foreign(&self, tid: u32) -> bool {
+        self.find(tid).is_ok_and(|at| self.threads[at].is_foreign)
+    }
+
     fn find(&self, tid: u32) -> Result<usize, usize> {
         find(&self.threads, tid)
     }
@@ -303,6 +358,7 @@ impl Members {
         self.given_back.retain(|tid, _| tids.binary_search(tid).is_ok());
         self.chosen.retain(|tid, _| tids.binary_search(tid).is_ok());
         self.overruled.retain(|tid| tids.binary_search(tid).is_ok());
+        self.once_own.retain(|tid| tids.binary_search(tid).is_ok());
         for young in &mut self.young {
             let were = young.len();
             young.retain(|tid| tids.binary_search(tid).is_ok());
@@ -350,7 +406,8 @@ impl Members {
                 if user_pinned {
                     self.own_cpus.insert(tid, seen.cpus);
                 }
-                self.threads.push(Thread { tid, original, first_seen, user_pinned, cpu: None });
+                let thread = Thread::new(tid, original);
+                self.threads.push(Thread { first_seen, user_pinned, ..thread });
                 self.young[0].insert(tid);
             }
         }
@@ -417,22 +474,22 @@ impl Members {
         let known = self.known(&self.threads[at]);
         let thread = &mut self.threads[at];
         // It is left alone until its owner makes it an ordinary one again.
-        let is_left_alone = self.keeps_attributes || thread.is_exempt();
+        let is_left_alone = self.keeps_attributes || thread.is_realtime();
         let wish = match is_left_alone {
             true => Some(*now).filter(|now| *now != thread.original),
             false => known.wish(now),
         };
-        let was_exempt = thread.is_exempt();
+        let was_realtime = thread.is_realtime();
         thread.original = wish.unwrap_or(thread.original);
         if *now != thread.first_seen {
             thread.first_seen = thread.original;
         }
-        match (was_exempt, thread.is_exempt()) {
+        match (was_realtime, thread.is_realtime()) {
             (false, true) if !thread.user_pinned => self.left_alone.push(tid),
             (true, false) => self.pins_are_unknown = true,
             _ => {}
         }
-        wish.is_some() && !self.keeps_attributes
+        wish.is_some() && !self.keeps_attributes && !thread.is_foreign
     }
 
     pub fn has_left_alone(&self) -> bool {
@@ -444,20 +501,34 @@ impl Members {
         std::mem::take(&mut self.left_alone)
     }
 
-    /// The actions that let threads run anywhere which are left alone.
+    /// The actions that let threads run anywhere which are left alone. Those of other users get
+    /// back what they had, too.
     pub fn unpin_left_alone(&self, tids: &[u32]) -> Vec<Action> {
-        let is_left = |thread: &&Thread| {
-            thread.is_exempt() && !thread.user_pinned && tids.contains(&thread.tid)
-        };
-        let threads = self.threads.iter().filter(is_left);
-        let unpin = |thread: &Thread| (thread.tid, self.everywhere.clone());
-        threads.map(unpin).map(|(tid, cpus)| Action::Affinity { tid, cpus }).collect()
+        let is_left = |thread: &&Thread| thread.is_exempt() && tids.contains(&thread.tid);
+        let mut actions = Vec::new();
+        for thread in self.threads.iter().filter(is_left) {
+            let tid = thread.tid;
+            if !thread.user_pinned {
+                actions.push(Action::Affinity { tid, cpus: self.everywhere.clone() });
+            }
+            if !self.keeps_attributes && !thread.is_realtime() {
+                let (attributes, known) = (thread.original, self.known(thread));
+                actions.push(Action::Attributes { tid, attributes, known });
+            }
+        }
+        actions
+    }
+
+    /// Threads of other users, of these, that may have been stopped as processes of the job's
+    /// owner.
+    pub fn once_own(&self, tids: &[u32]) -> Vec<u32> {
+        tids.iter().copied().filter(|tid| self.once_own.contains(tid)).collect()
     }
 
     /// Whether some thread may have inherited attributes or CPUs that gangd gave to the thread that
     /// started it.
     pub fn has_inheritors(&self) -> bool {
-        let inherited = |it: &Thread| !it.is_exempt() && it.first_seen != it.original;
+        let inherited = |it: &Thread| !it.is_realtime() && it.first_seen != it.original;
         self.pinned.is_some() || self.pins_are_unknown || self.threads.iter().any(inherited)
     }
 
@@ -635,6 +706,7 @@ impl Members {
         let leave = |thread: &&Thread| tids.contains(&thread.tid);
         let leavers: Vec<Thread> = self.threads.iter().filter(leave).copied().collect();
         self.threads.retain(|thread| !tids.contains(&thread.tid));
+        self.foreign_leaves |= leavers.iter().any(|thread| thread.is_foreign);
         leavers.iter().for_each(|thread| self.give_back(thread, out));
         leavers.iter().map(|thread| thread.tid).collect()
     }
@@ -644,7 +716,7 @@ impl Members {
         let tid = thread.tid;
         let known = self.known(thread);
         let give_back = Action::Attributes { tid, attributes: thread.original, known };
-        let is_given = !self.keeps_attributes && !thread.is_exempt();
+        let is_given = !self.keeps_attributes && !thread.is_realtime();
         out.extend(is_given.then_some(give_back));
         // Also one that became a real-time one in its slot, at any time.
         let may_be_restricted =
@@ -831,6 +903,39 @@ mod tests {
         assert_eq!((few, job.has_too_many_threads()), (vec![3, 7], true), "those beside count");
         job.admit(&mut vec![1], 0);
         assert!(!job.has_too_many_threads());
+    }
+
+    #[test]
+    fn thread_of_another_user_gets_back_what_it_has_and_is_left_alone() {
+        let mut job = job();
+        job.pinned = Some(cpus(&[1]));
+        let mut raised = seen(4, Attributes::fifo(1), &[1]).unwrap();
+        raised.were_given = true;
+        job.update(&[3, 4], |tid| match tid {
+            3 => seen(3, Attributes::other(5), &[0, 1]),
+            _ => Some(raised.clone()),
+        });
+        assert!(!job.note_owner(3, false, true) && job.note_owner(4, true, true));
+        assert!(job.has_foreign_that_run() && job.is_foreign(4) && !job.is_foreign(3));
+        let restricted: Vec<Action> = job.pinning(&cpus(&[0])).collect();
+        assert_eq!(restricted, [Action::Affinity { tid: 3, cpus: cpus(&[0]) }]);
+        let tids = job.take_left_alone();
+        // Its nice value was lost before anybody looked.
+        let (attributes, first_seen) = (Attributes::other(0), Attributes::fifo(1));
+        let known = Known { first_seen, ..Known::of(attributes) };
+        let back = Action::Attributes { tid: 4, attributes, known };
+        let everywhere = Action::Affinity { tid: 4, cpus: cpus(&[0, 1]) };
+        assert_eq!(job.unpin_left_alone(&tids), [everywhere, back]);
+        assert_eq!(job.once_own(&tids), [], "nobody has stopped it");
+        // Its slot is not over, and nobody has chosen that.
+        assert!(!job.note_attributes(4, &Attributes::fifo(1)));
+        assert_eq!(job.threads()[1].original, attributes);
+        // Another one becomes foreign as it runs, and is the owner's again.
+        assert!(job.note_owner(3, true, false) && !job.note_owner(3, true, false));
+        assert_eq!((job.take_left_alone(), job.once_own(&[3, 4])), (vec![3], vec![3]));
+        assert!(job.note_owner(3, false, false) && !job.threads()[0].is_exempt());
+        job.stops_foreign = true;
+        assert!(!job.has_foreign_that_run());
     }
 
     #[test]

@@ -113,8 +113,9 @@ impl Model {
             Standing::Filling => !backend.can_fill(),
             Standing::Raised | Standing::Released => false,
         };
-        if job.controls.freezer && (group.frozen == Some(true)) != is_paused {
-            return Err(format!("{group:?}, to be paused: {is_paused}"));
+        let is_frozen = is_paused && !job.has_foreign_that_run();
+        if job.controls.freezer && (group.frozen == Some(true)) != is_frozen {
+            return Err(format!("{group:?}, to be frozen: {is_frozen}"));
         }
         match job.processes.iter().find(|pid| self.stopped.contains(pid) != is_paused) {
             None => Ok(()),

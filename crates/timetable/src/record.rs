@@ -121,6 +121,9 @@ pub struct Record {
     pub min_cpus: u32,
     pub registered_at_ns: u64,
     pub suspended: bool,
+    /// An administrator suspended it, with its members of other users.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stops_foreign: bool,
     pub placement: Placement,
     pub normal: Normal,
     /// Nothing was done to the attributes of its threads.

@@ -96,6 +96,8 @@ impl Thread {
 
 pub struct Process {
     pub uid: u32,
+    /// It became another user's, and a timetable may have it as one of its job's owner.
+    pub is_unseen: bool,
     pub started: u64,
     /// The job in whose cgroup it is.
     pub group: Option<JobId>,
@@ -171,7 +173,8 @@ impl Machine {
     pub fn spawn(&mut self, uid: u32, nice: i32, number: Option<u32>) -> u32 {
         let pid = number.unwrap_or_else(|| self.number());
         self.ticks += 1;
-        let process = Process { uid, started: self.ticks, group: None, parent: 1, left_ns: None };
+        let (started, left_ns) = (self.ticks, None);
+        let process = Process { uid, is_unseen: false, started, group: None, parent: 1, left_ns };
         self.processes.insert(pid, process);
         let (own, own_cpus) = (Attributes::other(nice), self.all.clone());
         self.add_thread(
@@ -263,12 +266,41 @@ impl Machine {
         let Some(of) = self.threads.get(&parent) else { return };
         let thread = of.child(pid);
         let Some(process) = self.processes.get(&of.pid) else { return };
-        let Process { uid, group, left_ns, .. } = *process;
+        let Process { uid, is_unseen, group, left_ns, .. } = *process;
         let parent_pid = of.pid;
         self.ticks += 1;
-        let process = Process { uid, started: self.ticks, group, parent: parent_pid, left_ns };
+        let started = self.ticks;
+        let process = Process { uid, is_unseen, started, group, parent: parent_pid, left_ns };
         self.processes.insert(pid, process);
         self.add_thread(pid, pid, thread, Some(parent));
+    }
+
+    /// A process becomes another user's, as those with the set-user-ID bit do.
+    pub fn become_other(&mut self, pid: u32, uid: u32) {
+        let owner_uid = self.record_of_process(pid, pid).map(|record| record.owner_uid);
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        if process.uid == uid {
+            return;
+        }
+        (process.uid, process.is_unseen) = (uid, true);
+        // It stands as its job from the next timetable on.
+        let threads = self.threads.values_mut().filter(|thread| thread.pid == pid);
+        let is_back = owner_uid.is_some_and(|owner| owner == uid);
+        threads.filter(|_| is_back).for_each(|thread| thread.is_unswitched = true);
+    }
+
+    /// The daemon has seen to whom the process of a thread belongs.
+    pub fn is_seen(&mut self, tid: u32) {
+        let pid = self.threads.get(&tid).map(|thread| thread.pid);
+        if let Some(process) = pid.and_then(|pid| self.processes.get_mut(&pid)) {
+            process.is_unseen = false;
+        }
+    }
+
+    /// Whether a thread belongs to another user than a job of this one.
+    pub fn is_foreign(&self, tid: u32, owner_uid: u32) -> bool {
+        let process = self.threads.get(&tid).and_then(|thread| self.processes.get(&thread.pid));
+        owner_uid != 0 && process.is_some_and(|process| process.uid != owner_uid)
     }
 
     /// Stopped or frozen, a thread does nothing.

@@ -50,6 +50,7 @@ kinds! {
     SetAffinity "set-affinity" 3,
     Bind "bind" 5,
     Crowd "crowd" 2,
+    Become "become" 3,
     // The survey's findings.
     Use "use" 8,
     Idle "idle" 8,

@@ -45,6 +45,7 @@ pub fn record(id: u64, placement: Placement) -> Record {
         min_cpus: 1,
         registered_at_ns: 0,
         suspended: false,
+        stops_foreign: false,
         placement,
         normal: Normal::default(),
         keeps_attributes: false,
@@ -116,7 +117,7 @@ fn release_thaws_group_and_lowers_threads() {
     let freeze = frozen(&group, &[&filling, &ordinary]);
     let store = store_of(directory.path(), &[record(1, in_group(&group))]);
     let found = release::all(&Roots::default(), &store);
-    assert_eq!(found, Found { jobs: 1, threads: 2, lowered: 1, paused: 1, missed: 0 });
+    assert_eq!(found, Found { jobs: 1, threads: 2, lowered: 1, paused: 1, missed: 0, strays: 0 });
     assert_eq!(read(&freeze), "0");
     let now = sched::get(filling.tid).unwrap();
     assert_eq!((now.policy, now.nice), (SchedPolicy::Other, nice));
@@ -124,7 +125,7 @@ fn release_thaws_group_and_lowers_threads() {
 
     fs::write(group.join("cgroup.events"), "populated 1\nfrozen 0\n").unwrap();
     let again = release::all(&Roots::default(), &store);
-    assert_eq!(again, Found { jobs: 1, threads: 2, lowered: 0, paused: 0, missed: 0 });
+    assert_eq!(again, Found { jobs: 1, threads: 2, lowered: 0, paused: 0, missed: 0, strays: 0 });
 }
 
 /// A process that has its first slot while it is moved.
@@ -309,12 +310,12 @@ fn release_lowers_single_threads_and_inheritors() {
     let threads = vec![single(&one, 0), single(&other, 1)];
     let record = record(1, Placement::Threads { threads });
     let found = release::job(&Roots::default(), &Store::at(NOWHERE), &record);
-    assert_eq!(found, Found { jobs: 1, threads: 1, lowered: 1, paused: 0, missed: 0 });
+    assert_eq!(found, Found { jobs: 1, threads: 1, lowered: 1, paused: 0, missed: 0, strays: 0 });
     assert_eq!(one.policies(), [SchedPolicy::Other; 3]);
     // Its older child never was anything else.
     assert_eq!(other.policies(), [SchedPolicy::Idle, SchedPolicy::Other, SchedPolicy::Idle]);
     let again = release::job(&Roots::default(), &Store::at(NOWHERE), &record);
-    assert_eq!(again, Found { jobs: 1, threads: 1, lowered: 0, paused: 0, missed: 0 });
+    assert_eq!(again, Found { jobs: 1, threads: 1, lowered: 0, paused: 0, missed: 0, strays: 0 });
 }
 
 /// A process with its descendants, in a group of their own.

@@ -35,6 +35,8 @@ pub enum Subject {
     },
     /// A thread that left the job by itself.
     Stray(u32),
+    /// A thread of another user, to which nothing is done.
+    Foreign { tid: u32 },
     /// The group whose weight is changed: the files of the weight, and whether the group can be
     /// frozen, too.
     Weight { idle: PathBuf, weight: PathBuf, freezes: bool },
@@ -49,6 +51,7 @@ impl fmt::Display for Subject {
         match self {
             Subject::Thread { tid, .. } => write!(f, "thread {tid}"),
             Subject::Stray(tid) => write!(f, "stray thread {tid}"),
+            Subject::Foreign { tid } => write!(f, "thread {tid} of another user"),
             Subject::Weight { idle: file, .. } => {
                 write!(f, "the weight of {}", file.with_file_name("").display())
             }
@@ -71,7 +74,8 @@ impl Subject {
     /// All of a job that a backend changes.
     pub fn all(backend: Backend, home: &Home, roster: &Roster) -> impl Iterator<Item = Subject> {
         let controls = &roster.control_files;
-        let threads = home.members.threads().iter();
+        let members = &home.members;
+        let threads = members.threads().iter();
         let threads = threads
             .filter(move |thread| backend == Backend::Rt && !thread.is_exempt())
             .map(|thread| Subject::Thread {
@@ -80,18 +84,24 @@ impl Subject {
                 own_cpus: home.members.own_cpus(thread.tid).cloned(),
                 normal: thread.original.policy,
             });
+        let foreign = members.threads().iter().filter(|thread| thread.is_foreign);
+        let foreign = foreign.map(|thread| Subject::Foreign { tid: thread.tid });
         let weigh = home.members.controls.weigh();
         let weight = controls.idle.iter().zip(&controls.weight).filter(move |_| weigh);
         let weight = weight.map(|(idle, weight)| {
             let freezes = controls.freeze.is_some();
             Subject::Weight { idle: idle.path.clone(), weight: weight.path.clone(), freezes }
         });
-        let group = controls.freeze.iter().filter_map(|file| file.path.parent());
+        let freezes = !members.has_foreign_that_run();
+        let group = controls.freeze.iter().filter(move |_| freezes);
+        let group = group.filter_map(|file| file.path.parent());
         let group = group.map(|group| Subject::Group(group.into()));
-        let processes = roster.tree().iter().cloned().map(Subject::Process);
+        let stops = |process: &&Arc<ProcessHandle>| members.processes.contains(&process.pid);
+        let processes = roster.tree().iter().filter(stops).cloned().map(Subject::Process);
         let strays = roster.strays_on_file().map(Subject::Stray);
         let strays = strays.filter(move |_| backend == Backend::Rt);
-        threads.chain(strays).chain(weight).chain(group).chain(processes)
+        let others = foreign.chain(strays);
+        threads.chain(others).chain(weight).chain(group).chain(processes)
     }
 
     /// The fault of a subject. A subject that is gone has none.
@@ -113,7 +123,7 @@ impl Subject {
                 let (now, cpus) = (thread::attributes(*tid).ok()?, thread::affinity(*tid).ok()?);
                 of_thread(wanted, &now, *normal, (!user_pinned).then_some(&cpus))
             }
-            Subject::Stray(tid) => {
+            Subject::Stray(tid) | Subject::Foreign { tid } => {
                 let now = thread::attributes(*tid).ok()?;
                 let is_given = is_raised(&now) || now == WIDE;
                 is_given.then(|| format!("has {:?} with nice {}", now.policy, now.nice))

@@ -245,15 +245,18 @@ impl State {
         let online = self.core.schedule.topology().set().clone();
         let Ok(job) = self.core.job_mut(id) else { return false };
         let signals = job.signals;
+        // Root's power over the processes of others is no less without gangd.
+        let owner_uid = Some(job.owner_uid).filter(|&uid| uid != 0);
         let (Some(home), Some(descriptors)) = (&mut job.home, self.registry.jobs.get_mut(&id))
         else {
             return false;
         };
         let Descriptors { roster, listeners } = descriptors;
-        roster.online = online;
+        (roster.online, roster.owner_uid) = (online, owner_uid);
         let came = roster.refresh(&mut home.members, &self.roots.proc).unwrap_or(false);
         if signals {
-            let threads = home.members.threads().iter().map(|thread| thread.tid);
+            let own = home.members.threads().iter().filter(|thread| !thread.is_foreign);
+            let threads = own.map(|thread| thread.tid);
             listeners.refresh(&self.roots.proc, threads);
             home.listeners = listeners.pids();
         }

@@ -1,6 +1,7 @@
 //! The cgroups of jobs, and moving processes in and out of them.
 
 use std::{
+    io,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -22,10 +23,11 @@ use gang_timetable::{
     Attributes, Backend, Members,
     record::{JoinedProcess, Placement},
 };
+use rustix::io::Errno;
 
 use super::{
     cpu::CpuGroups,
-    location::{Leave, groups_named},
+    location::{Leave, groups_named, is_made_by_daemons},
     memory::MemoryControl,
     own::{lives_in, remove_beside},
 };
@@ -289,10 +291,10 @@ impl Cgroups {
         Some(self.root.as_ref()?.join(group.trim_start_matches('/')))
     }
 
-    /// The job of this daemon that a process is in already, by the name of its group. A job that
-    /// adopted a group has no such name.
+    /// The job of this daemon that a process is in already, by the name of its group, which the
+    /// daemon has made. A job that adopted a group has no such name.
     pub fn job_of(&self, pid: u32) -> Option<JobId> {
-        let group = self.group_of(pid)?;
+        let group = self.group_of(pid).filter(|group| is_made_by_daemons(group))?;
         let parents = self.parent().into_iter().chain(self.plain_parent());
         let with_others = parents.into_iter().find_map(|parent| {
             let name = group.strip_prefix(parent.path()).ok()?.to_str()?;
@@ -314,8 +316,30 @@ impl Cgroups {
         Ok(runtime.filter(|runtime| runtime.trim() == "0").map(|_| group))
     }
 
-    /// Moves a process with its threads in. Its number may have been given to another process
-    /// meanwhile: where it was, nothing of the kind has happened, or it is moved back.
+    /// Moves a process with its threads into a group, by what writes its number. The number may be
+    /// another process's by now: so the process must live just before. Where it has ended just
+    /// after, whoever has its number goes where the parent of that one is.
+    fn write_number(
+        &self,
+        process: &ProcessHandle,
+        write: impl FnOnce() -> Result<()>,
+        home: &Path,
+        of: fn(&Cgroups, u32) -> Option<PathBuf>,
+    ) -> Result<()> {
+        if !process.is_alive() {
+            return Err(Error::new("move process", process.pid, io::Error::from(Errno::SRCH)));
+        }
+        write()?;
+        if !process.is_alive() {
+            let parent = process::status(&self.roots.proc, process.pid).map(|it| it.parent);
+            let to = parent.ok().and_then(|parent| of(self, parent));
+            let _ = Group::at(to.as_deref().unwrap_or(home)).add(process.pid);
+        }
+        Ok(())
+    }
+
+    /// Moves a process with its threads in. A process that has ended is gone, and whoever has its
+    /// number by now stays where he is.
     pub fn move_in(&self, placement: &Placement, process: &ProcessHandle) -> Result<()> {
         let Placement::Cgroup { group, cpu_group, adopted, origin, cpu_origin, memory, .. } =
             placement
@@ -323,25 +347,19 @@ impl Cgroups {
             return Ok(());
         };
         if !adopted {
-            Group::at(group).add(process.pid)?;
+            let write = || Group::at(group).add(process.pid);
+            self.write_number(process, write, origin, Cgroups::group_of)?;
         }
         if let Some(cpu_group) = cpu_group {
-            self.cpu.move_in(cpu_group, process)?;
+            let write = || self.cpu.move_in(cpu_group, process);
+            let of = |of: &Cgroups, pid| of.origins(pid).ok()?.1;
+            self.write_number(process, write, cpu_origin.as_ref().unwrap_or(cpu_group), of)?;
         }
         let memory = memory.as_ref().and_then(|at| Some((&at.group, at.origin.as_ref()?)));
-        if let Some((group, _)) = memory {
-            Group::at(group).add(process.pid)?;
-        }
-        if !process.is_alive() {
-            for (group, origin) in [
-                (Some(group), Some(origin)),
-                (cpu_group.as_ref(), cpu_origin.as_ref()),
-                (memory.map(|at| at.0), memory.map(|at| at.1)),
-            ] {
-                if let (Some(_), Some(origin)) = (group, origin) {
-                    let _ = Group::at(origin).add(process.pid);
-                }
-            }
+        if let Some((group, origin)) = memory {
+            let write = || Group::at(group).add(process.pid);
+            let of = |of: &Cgroups, pid| of.memory_origin(pid).ok()?;
+            self.write_number(process, write, origin, of)?;
         }
         Ok(())
     }
@@ -355,6 +373,9 @@ impl Cgroups {
         let (at, cpu_at) = self.origins(process.pid)?;
         // A process in no group of the job has left the job.
         if at != *group || cpu_at.as_ref() == Some(shared) {
+            return Ok(false);
+        }
+        if !process.is_alive() {
             return Ok(false);
         }
         self.cpu.move_in(shared, process).map(|()| true)
@@ -380,6 +401,10 @@ impl Cgroups {
         let cpu_origin = cpu_origin.as_ref().filter(|_| cpu_group.is_some());
         let origin = Some(origin).filter(|_| !adopted);
         for origin in [origin, cpu_origin, memory_origin].into_iter().flatten() {
+            // Its number may be another's.
+            if !process.is_alive() {
+                return Ok(());
+            }
             let mut above = origin.ancestors().map(Group::at).filter(Group::exists);
             match above.next().map_or(Ok(()), |group| group.add(process.pid)) {
                 Err(error) if process.is_alive() => return Err(error),
@@ -429,7 +454,9 @@ impl Cgroups {
         };
         self.move_in(to, process)?;
         if let (Some(_), None, Some(origin)) = (cpu_before, cpu_now, cpu_origin) {
-            Group::at(origin).add(process.pid)?;
+            let write = || Group::at(origin).add(process.pid);
+            let of = |of: &Cgroups, pid| of.origins(pid).ok()?.1;
+            self.write_number(process, write, origin, of)?;
         }
         Ok(())
     }
@@ -500,7 +527,7 @@ impl Cgroups {
                     (stat.start_ticks == *started).then_some(handle)
                 });
                 let first = handles.next().ok_or_else(|| {
-                    let gone = std::io::Error::from_raw_os_error(3);
+                    let gone = io::Error::from_raw_os_error(3);
                     Error::new("find", "any process of the job", gone)
                 })?;
                 let mut roster = Roster::of_tree(first);
@@ -512,7 +539,7 @@ impl Cgroups {
             Placement::Threads { threads } => {
                 let roster = Roster::of_threads(threads.clone());
                 if roster.is_over(&self.roots.proc) {
-                    let gone = std::io::Error::from_raw_os_error(3);
+                    let gone = io::Error::from_raw_os_error(3);
                     return Err(Error::new("find", "any thread of the job", gone));
                 }
                 roster
@@ -617,6 +644,56 @@ mod tests {
         assert_eq!(of(CpuControl::V1("/cpu".into()), ""), apart);
         assert_eq!(of(CpuControl::V2, "cpu memory\n"), apart);
         assert_eq!(of(CpuControl::V2, "memory\n"), None, "somebody may turn it on");
+    }
+
+    #[test]
+    fn number_of_a_process_that_has_ended_is_not_moved() {
+        let root = tempfile::tempdir().unwrap();
+        let group = |name: &str| {
+            let group = root.path().join(name);
+            std::fs::create_dir(&group).unwrap();
+            std::fs::write(group.join("cgroup.procs"), "").unwrap();
+            group
+        };
+        let (job, origin, cpu, cpu_origin) = (group("job"), group("a"), group("cpu"), group("b"));
+        let placement = Placement::Cgroup {
+            group: job.clone(),
+            origin: origin.clone(),
+            cpu_group: Some(cpu.clone()),
+            cpu_origin: Some(cpu_origin.clone()),
+            cpu_group_is_shared: false,
+            adopted: false,
+            memory: None,
+            other: None,
+        };
+        let means = Means {
+            hierarchies: Hierarchies::default(),
+            groups: Some(root.path().into()),
+            cpu: CpuControl::None,
+            findings: Vec::new(),
+        };
+        let cgroups =
+            Cgroups::open(Roots::default(), &means, Backend::Freeze, "gangd", Leave::default());
+        let mut sleeper = Command::new("sleep").arg("600").spawn().unwrap();
+        let process = ProcessHandle::open(sleeper.id()).unwrap();
+        let written = || {
+            let all = [&job, &origin, &cpu, &cpu_origin];
+            all.map(|group| std::fs::read_to_string(group.join("cgroup.procs")).unwrap())
+        };
+        let moved = cgroups.move_in(&placement, &process);
+        let number = sleeper.id().to_string();
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+        assert!(moved.is_ok());
+        assert_eq!(written(), [&*number, "", &*number, ""]);
+        for group in [&job, &cpu] {
+            std::fs::write(group.join("cgroup.procs"), "").unwrap();
+        }
+        // By now the number may be a stranger's.
+        assert!(cgroups.move_in(&placement, &process).unwrap_err().is_gone());
+        assert!(cgroups.move_over(&placement, &placement, &process).unwrap_err().is_gone());
+        assert!(cgroups.move_out(&placement, None, &process).is_ok());
+        assert_eq!(written(), [""; 4]);
     }
 
     #[test]

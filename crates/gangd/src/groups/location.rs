@@ -85,10 +85,13 @@ impl Cgroups {
     }
 
     fn stays_below(&self, root: &Path, policy: Policy, origin: &Path) -> bool {
-        // A job of another daemon would be over with this one alone.
-        let is_in_job = origin.iter().any(|part| is_of_job(&part.to_string_lossy()));
-        if origin == root || !origin.starts_with(root) || is_in_job {
+        if origin == root || !origin.starts_with(root) {
             return false;
+        }
+        // A job of another daemon would be over with this one alone. Its name is no reason to leave
+        // a limit.
+        if origin.ancestors().any(is_group_of_job) {
+            return self.leave != Leave::Always && self.limit_on(origin).is_some();
         }
         let gives_way_by_place = policy == Policy::Gang && self.cpu.depends_on_place();
         match self.leave {
@@ -207,12 +210,45 @@ impl Cgroups {
         let (origin, cpu_origin) = self.origins(pid)?;
         let is_left = |limit: &Limit, to: &PathBuf| !to.starts_with(&limit.group);
         let of_v2 = self.limit_on(&origin).filter(|limit| !adopted && is_left(limit, group));
+        let greater = || self.greater_limit(&origin, group).filter(|_| !adopted);
         let of_v1 = || {
             let (to, origin) = (cpu_group.as_ref()?, cpu_origin?);
             self.quota_on(&origin).filter(|limit| is_left(limit, to))
         };
-        Ok(of_v2.or_else(of_v1))
+        let of_memory = || self.greater_memory_v1(placement, pid).transpose();
+        Ok(match of_v2.or_else(greater).or_else(of_v1) {
+            Some(limit) => Some(limit),
+            None => of_memory().transpose()?,
+        })
     }
+
+    /// A limit on memory or processes of a group that is greater, or absent, in another one. A job
+    /// has the limits of its first process there, not those of others.
+    fn greater_limit(&self, from: &Path, to: &Path) -> Option<Limit> {
+        let root = self.root.as_deref()?;
+        ["memory.max", PIDS].into_iter().find_map(|file| limits::lost(root, from, to, file))
+    }
+
+    /// The same of version 1, where the memory of a job is limited in a group of its own.
+    fn greater_memory_v1(&self, placement: &Placement, pid: u32) -> Result<Option<Limit>> {
+        let at = placement.confinement().filter(|at| at.origin.is_some());
+        let (Some(at), Some(root)) = (at, self.memory_root_v1()) else { return Ok(None) };
+        let from = self.memory_origin(pid)?;
+        Ok(from.and_then(|from| limits::lost(root, &from, &at.group, "memory.limit_in_bytes")))
+    }
+}
+
+/// Whether a daemon has made a group for a job, by its name and by who has made it. Users may give
+/// any name to groups in what was delegated to them.
+fn is_group_of_job(group: &Path) -> bool {
+    let is_named = || Some(is_of_job(group.file_name()?.to_str()?));
+    is_named().unwrap_or(false) && is_made_by_daemons(group)
+}
+
+/// Whether the daemon's user has made a group.
+pub(super) fn is_made_by_daemons(group: &Path) -> bool {
+    let own_uid = rustix::process::geteuid().as_raw();
+    Group::at(group).owner_uid().is_ok_and(|uid| uid == own_uid)
 }
 
 /// The name of a job's group, of any daemon: `job-7`, `gangd-12ab.job-7` or `gangd-12ab-job-7`.
@@ -230,7 +266,108 @@ fn is_threaded(group: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use gang_linux::Roots;
+    use gang_timetable::{Backend, record::Confinement};
+
+    use super::super::{cpu::CpuGroups, memory::MemoryControl};
     use super::*;
+
+    /// The groups below a directory, with those of processes as a directory of its own lists them.
+    fn cgroups(root: &Path, memory: MemoryControl) -> Cgroups {
+        Cgroups {
+            roots: Roots { proc: root.join("proc"), sys: root.join("sys") },
+            root: Some(root.into()),
+            name: "gangd".into(),
+            cpu: CpuGroups::none(Backend::Freeze),
+            memory,
+            keeps_attributes: false,
+            leave: Leave::default(),
+            can_limit_processes: true,
+        }
+    }
+
+    fn group(root: &Path, name: &str, files: &[(&str, &str)]) -> PathBuf {
+        let group = root.join(name);
+        fs::create_dir_all(&group).unwrap();
+        files.iter().for_each(|(file, text)| fs::write(group.join(file), text).unwrap());
+        group
+    }
+
+    #[test]
+    fn name_of_a_group_leads_out_of_no_limit() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        let mut cgroups = cgroups(root, MemoryControl::None);
+        let above = group(root, "user", &[]);
+        let origin = group(root, "user/job-7", &[]);
+        let of = |cgroups: &Cgroups| {
+            let found = cgroups.group_for(JobId(3), Policy::None, &origin).unwrap();
+            found.path().strip_prefix(root).unwrap().to_owned()
+        };
+        assert_eq!(of(&cgroups), Path::new("gangd.none/job-3"), "as beside a job of a daemon");
+        fs::write(above.join("cpu.max"), "1000 100000\n").unwrap();
+        assert_eq!(of(&cgroups), Path::new("user/job-7/gangd.job-3"));
+        cgroups.leave = Leave::Always;
+        assert_eq!(of(&cgroups), Path::new("gangd.none/job-3"));
+        (cgroups.leave, _) = (Leave::Never, fs::remove_file(above.join("cpu.max")).unwrap());
+        if std::os::unix::fs::chown(&origin, Some(65_534), None).is_err() {
+            return gang_harness::skipped("needs root, to give a directory away");
+        }
+        assert_eq!(of(&cgroups), Path::new("user/job-7/gangd.job-3"), "no daemon has made it");
+        assert!(!is_group_of_job(&origin) && is_of_job("job-7"));
+    }
+
+    #[test]
+    fn newcomer_leaves_no_limit_that_its_job_has_not() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        let cgroups = cgroups(root, MemoryControl::V2(root.into()));
+        let process = group(root, "proc/7", &[("cgroup", "0::/small/inner\n")]);
+        let small = group(root, "small", &[]);
+        group(root, "small/inner", &[("memory.max", "max\n"), ("pids.max", "max\n")]);
+        let job = group(root, "gangd/job-1", &[]);
+        let placement = Placement::Cgroup {
+            group: job.clone(),
+            origin: root.join("elsewhere"),
+            cpu_group: None,
+            cpu_origin: None,
+            cpu_group_is_shared: false,
+            adopted: false,
+            memory: None,
+            other: None,
+        };
+        let left = || cgroups.left_by(&placement, 7).unwrap().map(|limit| limit.to_string());
+        for file in ["memory.max", "pids.max"] {
+            assert_eq!(left(), None);
+            fs::write(small.join(file), "1000\n").unwrap();
+            let expected = format!("{file} of {}", small.display());
+            assert_eq!(left(), Some(expected.clone()));
+            fs::write(job.join(file), "1001\n").unwrap();
+            assert_eq!(left(), Some(expected), "the job may have more");
+            fs::write(job.join(file), "1000\n").unwrap();
+        }
+        assert_eq!(left(), None, "it has the same limits");
+        // Version 1.
+        let v1 = cgroups_of_v1(root);
+        let within = root.join("v1/job");
+        fs::write(process.join("cgroup"), "1:memory:/step\n0::/\n").unwrap();
+        let mut placement = placement;
+        let at = Confinement { group: within, origin: Some(root.join("v1")), inherited: None };
+        placement.set_confinement(Some(at));
+        let left = v1.left_by(&placement, 7).unwrap().unwrap();
+        assert_eq!(left.group, root.join("v1/step"));
+        fs::write(root.join("v1/job/memory.limit_in_bytes"), "4096\n").unwrap();
+        assert_eq!(v1.left_by(&placement, 7).unwrap(), None);
+    }
+
+    fn cgroups_of_v1(root: &Path) -> Cgroups {
+        let unlimited = [("memory.limit_in_bytes", "9223372036854771712\n")];
+        group(root, "v1/job", &unlimited);
+        group(root, "v1/step", &[("memory.limit_in_bytes", "4096\n")]);
+        cgroups(root, MemoryControl::V1(root.join("v1")))
+    }
 
     #[test]
     fn groups_of_jobs_are_known_by_name() {
@@ -246,7 +383,7 @@ mod tests {
     fn groups_are_found_by_the_beginnings_of_their_names() {
         let root = tempfile::tempdir().unwrap();
         for path in ["a/b/gangd.job-1", "a/gangd.job-2/inner", "gangd/job-3", "a/gangdx.job-4"] {
-            std::fs::create_dir_all(root.path().join(path)).unwrap();
+            fs::create_dir_all(root.path().join(path)).unwrap();
         }
         let mut found: Vec<PathBuf> = groups_named(root.path(), "gangd.job-")
             .into_iter()

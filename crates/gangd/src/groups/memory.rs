@@ -91,6 +91,14 @@ impl Cgroups {
         }
     }
 
+    /// The root of the hierarchy of version 1 that limits memory, where it does.
+    pub(super) fn memory_root_v1(&self) -> Option<&Path> {
+        match &self.memory {
+            MemoryControl::V1(root) => Some(root),
+            MemoryControl::V2(_) | MemoryControl::None => None,
+        }
+    }
+
     /// The group of version 1 that accounts for the memory of a process now.
     pub(super) fn memory_origin(&self, pid: u32) -> Result<Option<PathBuf>> {
         let MemoryControl::V1(root) = &self.memory else { return Ok(None) };

@@ -314,7 +314,8 @@ impl Daemon {
         operation: impl Fn() -> String,
     ) -> Result<(), Error> {
         let owner = process::owner(&self.roots.proc, pid);
-        let (real, effective) = owner.map_err(|error| Error::of_process(pid, error))?;
+        let owner = owner.map_err(|error| Error::of_process(pid, error))?;
+        let (real, effective) = (owner.real, owner.effective);
         if !peer.is_administrator() && (real != peer.uid || effective != peer.uid) {
             let reason = format!("it belongs to user {effective}, not to user {}", peer.uid);
             return Err(Error::not_permitted(operation(), reason));
@@ -365,6 +366,11 @@ impl Daemon {
             }
             _ => no_such(),
         })?;
+        let keeper = group.owner_uid().map_err(|_| no_such())?;
+        if !peer.may_act_for(keeper) {
+            let reason = format!("its directory belongs to user {keeper}");
+            return Err(Error::not_permitted(format!("adopt cgroup {path}"), reason));
+        }
         let below =
             group.children()?.into_iter().filter(|child| child.is_populated().unwrap_or(false));
         if let Some(child) = below.into_iter().next() {
@@ -403,7 +409,7 @@ impl Daemon {
         self.attach_first(job, placement.clone(), &first)?;
         for &pid in processes.iter().filter(|&&pid| pid != first.pid) {
             if let Ok(process) = ProcessHandle::open(pid) {
-                self.cgroups.move_in(&placement, &process)?;
+                unless_gone(self.cgroups.move_in(&placement, &process))?;
             }
         }
         Ok(processes.len())

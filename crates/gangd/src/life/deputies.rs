@@ -9,7 +9,8 @@
 //! kill kills the job, and any other signal is sent to all processes of the job, for which another
 //! deputy comes. Where the group is frozen, the job is suspended. The deputy is a process of the
 //! job's owner, so that its group accounts for it and its owner may signal it, and ends with the
-//! daemon.
+//! daemon. Nobody can tell who signalled it, so that no signal is passed on to processes of others
+//! than the owner.
 
 use std::{
     collections::BTreeMap,
@@ -161,12 +162,20 @@ impl Daemon {
         let signal = deputy.child.wait().ok().and_then(|status| status.signal());
         let signal = signal.and_then(Signal::from_named_raw).unwrap_or(Signal::KILL);
         let Ok(Some(address)) = self.address(job) else { return };
+        let owner = self.conductor.ask(move |state| state.job(job).map(|job| job.owner_uid));
+        let Ok(Ok(owner_uid)) = owner else { return };
+        let power = self.power_of(owner_uid);
+        let mut is_over_all = true;
         tracing::info!(%job, ?signal, "a signal to the group in which a job was called");
-        let sent = self.cgroups.each_process(&address, |process| drop(process.signal(signal)));
+        let sent =
+            self.cgroups.each_process(&address, |process| match power.stranger(process.pid) {
+                None => drop(process.signal(signal)),
+                Some(_) => is_over_all = false,
+            });
         if let Err(error) = sent {
             tracing::warn!(%job, %error, source = %error.source, "not all of a job got a signal");
         }
-        if signal == Signal::KILL {
+        if signal == Signal::KILL && is_over_all {
             self.cgroups.kill(&address.placement);
         } else {
             self.deputize(job, &address.placement);
@@ -183,7 +192,7 @@ impl Daemon {
             (is_frozen != has_suspended).then_some(is_frozen)
         };
         let Some(is_frozen) = changed else { return };
-        if let Err(error) = self.suspend(job, is_frozen) {
+        if let Err(error) = self.suspend(job, is_frozen, false) {
             tracing::warn!(%job, ?error, is_frozen, "a job does not stand as its caller's group");
         }
     }

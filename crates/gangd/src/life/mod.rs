@@ -24,6 +24,7 @@ pub mod moving;
 pub mod orders;
 pub mod peer;
 pub mod policy_change;
+pub mod power;
 pub mod prover;
 pub mod register;
 pub mod regroup;

@@ -10,10 +10,15 @@ use super::peer::Peer;
 use crate::{daemon::Daemon, error::Error};
 
 impl Daemon {
-    /// Suspends a job, or resumes it.
-    pub fn suspend(&self, job: JobId, suspended: bool) -> Result<(), Error> {
+    /// Suspends a job, or resumes it; with all that are in it, or without members of other users
+    /// than its own.
+    pub fn suspend(&self, job: JobId, suspended: bool, with_all: bool) -> Result<(), Error> {
         self.change_or_undo(move |state| {
             let before = state.job(job)?.suspended;
+            // Suspended once more by its owner, it stands still as it did.
+            if before != suspended || with_all {
+                state.core.stop_foreign(job, suspended && with_all)?;
+            }
             let record = state.suspend(job, suspended)?;
             Ok((record, Box::new(move |state| state.suspend(job, before).map(drop))))
         })
@@ -47,8 +52,9 @@ impl Daemon {
     }
 
     /// A program reports how far its job is. Reports come again and again, so each asks the
-    /// conductor only once.
+    /// conductor only once where the program is in the daemon's user namespace.
     pub fn set_progress(&self, peer: Peer, id: JobId, progress: Progress) -> Result<(), Error> {
+        let peer = self.peer_of(peer, id)?;
         self.conductor.ask(move |state| {
             peer.permit(id, state.job(id)?.owner_uid, "report the progress of a job")?;
             Ok(state.core.report_progress(id, progress)?)

@@ -1,6 +1,15 @@
 //! The client that asks, and what it may do to jobs.
+//!
+//! Problem: a container may map its users to those of the machine, its root to a user, or root to
+//! root. By its user id alone a client from there would be that user, with power over all that the
+//! user has outside.
+//!
+//! Approach: a user id stands for the daemon's user of that number where the client is in the
+//! daemon's user namespace. Elsewhere it is nobody's: such a client has power over the jobs alone
+//! that it is itself in, or has just registered. Whatever cannot be looked at is taken to be
+//! elsewhere.
 
-use std::num::NonZeroU32;
+use std::{num::NonZeroU32, os::fd::BorrowedFd};
 
 use gang_linux::{Roots, process};
 use gang_protocol::peer::{Credentials, UNSEEN};
@@ -17,36 +26,63 @@ pub struct Peer {
     pub pid: Option<u32>,
     /// The client's numbers of processes are the daemon's.
     shares_numbers: bool,
+    /// The client's users are the daemon's.
+    is_local: bool,
     /// The user is in the group of administrators.
     is_in_admin_group: bool,
+    /// The client is in the job in question itself, or has registered it just now.
+    is_on_own_job: bool,
 }
 
 impl Peer {
-    /// May take long: the machine's database of users may be on another machine.
-    pub fn of(credentials: &Credentials, admin_gid: Option<u32>, roots: &Roots) -> Peer {
+    /// By what the kernel noted of the client, and a handle on its process where there is one. May
+    /// take long: the machine's database of users may be on another machine.
+    pub fn of(
+        credentials: &Credentials,
+        pidfd: Option<BorrowedFd<'_>>,
+        admin_gid: Option<u32>,
+        roots: &Roots,
+    ) -> Peer {
         let uid = credentials.uid;
         let pid = credentials.pid.map(NonZeroU32::get);
-        let is_inner = |pid| process::is_in_inner_pid_namespace(&roots.proc, pid).unwrap_or(false);
+        let is_inner = |pid| process::is_in_inner_pid_namespace(&roots.proc, pid).unwrap_or(true);
+        let shares_numbers = pid.is_some_and(|pid| !is_inner(pid));
+        let is_local = process::is_in_own_user_namespace(&roots.proc, pid, pidfd).unwrap_or(false);
+        let is_still_there = !pidfd.is_some_and(process::has_ended);
         Peer {
             uid,
             pid,
-            shares_numbers: pid.is_some_and(|pid| !is_inner(pid)),
+            shares_numbers: shares_numbers && is_still_there,
+            is_local,
             is_in_admin_group: admin_gid.is_some_and(|group| is_member(uid, group)),
+            is_on_own_job: false,
         }
     }
 
     pub fn is_administrator(self) -> bool {
-        self.is_in_admin_group || self.uid == 0 || self.uid == rustix::process::geteuid().as_raw()
+        let is_daemons = || self.uid == rustix::process::geteuid().as_raw();
+        self.is_local && (self.is_in_admin_group || self.uid == 0 || is_daemons())
     }
 
+    /// Whether the client may do what that user may.
     pub fn may_act_for(self, owner_uid: u32) -> bool {
-        self.is_administrator() || self.uid == owner_uid
+        self.is_administrator() || (self.is_local && self.uid == owner_uid)
     }
 
-    /// Refuses numbers of processes and threads from a client of another PID namespace. The number
-    /// by which such a client names itself is a stranger's here.
+    /// The client, as one that may act for its user id on a job of its own.
+    #[must_use]
+    pub fn on_own_job(self) -> Peer {
+        Peer { is_on_own_job: true, ..self }
+    }
+
+    /// Refuses numbers of processes and threads from a client of another PID namespace, or of
+    /// another user namespace. The number by which the former names itself is a stranger's here.
     pub fn permit_numbers(self, operation: &str) -> Result<(), Error> {
-        if self.shares_numbers { Ok(()) } else { Err(Error::not_permitted(operation, UNSEEN)) }
+        let reason = if self.shares_numbers { ELSEWHERE } else { UNSEEN };
+        match self.shares_numbers && self.is_local {
+            true => Ok(()),
+            false => Err(Error::not_permitted(operation, reason)),
+        }
     }
 
     /// The number of the client itself; refused where the daemon's PID namespace does not have it.
@@ -55,12 +91,20 @@ impl Peer {
     }
 
     pub fn permit(self, job: JobId, owner_uid: u32, operation: &str) -> Result<(), Error> {
-        if self.may_act_for(owner_uid) {
-            return Ok(());
-        }
-        Err(Error::not_permitted(operation, format!("job {job} belongs to user {owner_uid}")))
+        let reason = match self.uid == owner_uid {
+            _ if self.may_act_for(owner_uid) || (self.is_on_own_job && self.uid == owner_uid) => {
+                return Ok(());
+            }
+            true => ELSEWHERE.to_owned(),
+            false => format!("job {job} belongs to user {owner_uid}"),
+        };
+        Err(Error::not_permitted(operation, reason))
     }
 }
+
+/// Why a user id of another user namespace is not enough.
+const ELSEWHERE: &str = "gangd does not know the users of this user namespace; a program there may \
+                         be a job itself, and act on that job alone";
 
 /// Whether a user is in a group, by the machine's databases of both.
 fn is_member(uid: u32, group: u32) -> bool {
@@ -75,6 +119,52 @@ impl Daemon {
     pub fn permit(&self, peer: Peer, job: JobId, operation: &str) -> Result<u32, Error> {
         let owner_uid =
             self.conductor.ask(move |state| state.job(job).map(|job| job.owner_uid))??;
+        let peer = self.peer_of(peer, job)?;
         peer.permit(job, owner_uid, operation).map(|()| owner_uid)
+    }
+
+    /// The client, as far as a job is in question: one of another user namespace may be in it.
+    pub fn peer_of(&self, peer: Peer, job: JobId) -> Result<Peer, Error> {
+        let Some(pid) = peer.pid.filter(|_| !peer.is_local && !peer.is_on_own_job) else {
+            return Ok(peer);
+        };
+        Ok(if self.job_of(pid)? == Some(job) { peer.on_own_job() } else { peer })
+    }
+
+    /// Whether the peer may do to a job what its owner may.
+    pub fn may_act_on(&self, peer: Peer, job: JobId, owner_uid: u32) -> Result<bool, Error> {
+        Ok(self.peer_of(peer, job)?.permit(job, owner_uid, "").is_ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_that_cannot_be_looked_at_is_nobody() {
+        let root = tempfile::tempdir().unwrap();
+        let roots = Roots { proc: root.path().join("proc"), sys: root.path().join("sys") };
+        std::fs::create_dir_all(roots.proc.join("self/ns")).unwrap();
+        let write = |file: &str, text: &str| std::fs::write(roots.proc.join(file), text).unwrap();
+        write("self/ns/user", "");
+        let own_uid = rustix::process::geteuid().as_raw();
+        let credentials = Credentials { pid: NonZeroU32::new(7), uid: own_uid };
+        let peer = || Peer::of(&credentials, None, None, &roots);
+        assert!(!peer().is_administrator() && !peer().may_act_for(own_uid));
+        assert!(peer().permit_numbers("").is_err());
+        assert!(peer().permit(JobId(1), own_uid, "").is_err());
+        assert!(peer().on_own_job().permit(JobId(1), own_uid, "").is_ok());
+        assert!(peer().on_own_job().permit(JobId(1), own_uid + 1, "").is_err());
+        // Another namespace is another file.
+        std::fs::create_dir_all(roots.proc.join("7/ns")).unwrap();
+        write("7/ns/user", "");
+        write("7/status", "NSpid:\t7\n");
+        assert!(!peer().is_administrator() && peer().permit_numbers("").is_err());
+        std::fs::remove_file(roots.proc.join("7/ns/user")).unwrap();
+        std::fs::hard_link(roots.proc.join("self/ns/user"), roots.proc.join("7/ns/user")).unwrap();
+        assert!(peer().is_administrator() && peer().permit_numbers("").is_ok());
+        write("7/status", "NSpid:\t7\t1\n");
+        assert!(peer().is_administrator() && peer().permit_numbers("").is_err());
     }
 }

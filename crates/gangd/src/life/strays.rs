@@ -31,7 +31,7 @@ impl Daemon {
         let mut waiting: Vec<(Instant, Stray)> = Vec::new();
         while let Ok(first) = strays.recv() {
             // A stray that spins may have the CPU of an ordinary thread.
-            let mut priority = ThreadPriority::of(&self.client_priority);
+            let mut priority = ThreadPriority::of(&self.client_priority, None);
             waiting.push((Instant::now(), first));
             while !waiting.is_empty() {
                 waiting

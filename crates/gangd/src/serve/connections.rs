@@ -6,7 +6,10 @@
 use std::{
     collections::BTreeMap,
     io::{self, BufReader, Write},
-    os::unix::net::{UnixListener, UnixStream},
+    os::{
+        fd::AsFd,
+        unix::net::{UnixListener, UnixStream},
+    },
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -115,6 +118,7 @@ pub fn accept(listener: &UnixListener, daemon: &Arc<Daemon>, clients: &Arc<Clien
             }
         };
         let Ok(credentials) = peer::credentials(&stream) else { continue };
+        let pidfd = peer::pidfd(&stream);
         let settings = daemon.settings();
         let limits = &settings.limits;
         let seat = match clients.seat(settings.accounts.of(credentials.uid), limits) {
@@ -127,7 +131,9 @@ pub fn accept(listener: &UnixListener, daemon: &Arc<Daemon>, clients: &Arc<Clien
         let daemon = Arc::clone(daemon);
         let spawned = std::thread::Builder::new().name("client".into()).spawn(move || {
             let _seat = seat;
-            let peer = Peer::of(&credentials, settings.admin_gid, &daemon.roots);
+            let handle = pidfd.as_ref().map(AsFd::as_fd);
+            let peer = Peer::of(&credentials, handle, settings.admin_gid, &daemon.roots);
+            drop(pidfd);
             serve(stream, daemon, peer);
         });
         if let Err(error) = spawned {

@@ -1,7 +1,7 @@
 //! One client's connection: its requests, in the terms of the interface.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     os::{fd::AsFd, unix::net::UnixStream},
     sync::{Arc, Mutex, PoisonError},
 };
@@ -92,6 +92,11 @@ impl Session {
 
     fn started(&self) -> std::sync::MutexGuard<'_, BTreeSet<JobId>> {
         self.starting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The client, as far as a job is in question that it may have registered just now.
+    fn peer_of(&self, job: JobId) -> Peer {
+        if self.started().contains(&job) { self.peer.on_own_job() } else { self.peer }
     }
 
     fn spec(&self, wanted: &Wanted) -> Result<Spec, Error> {
@@ -206,7 +211,8 @@ impl Session {
             mem_bytes: bytes("mem_bytes", to.mem_bytes)?,
             disk_bytes: bytes("disk_bytes", to.disk_bytes)?,
         };
-        self.daemon.set_job(self.peer, job_id(job)?, change)
+        let job = job_id(job)?;
+        self.daemon.set_job(self.peer_of(job), job, change)
     }
 
     pub fn add_process(&self, job: i64, pid: i64) -> Result<(), Error> {
@@ -227,7 +233,7 @@ impl Session {
     pub fn add_caller(&self, job: i64) -> Result<(), Error> {
         let job = job_id(job)?;
         let pid = self.peer.seen("add a process")?;
-        self.daemon.add_process(self.peer, job, pid)?;
+        self.daemon.add_process(self.peer_of(job), job, pid)?;
         self.started().remove(&job);
         Ok(())
     }
@@ -259,19 +265,27 @@ impl Session {
         let (lost_to, per_cpu) = (described.lost_to(&self.daemon), described.per_cpu(&self.daemon));
         let singles = described.singles().to_vec();
         let (mut details, pids) = described.complete(&self.daemon)?;
-        if !self.peer.may_act_for(details.owner_uid as u32) {
+        if !self.daemon.may_act_on(self.peer, id, details.owner_uid as u32)? {
             return Ok((details, None));
         }
         if let Some(measured) = &mut details.measured {
             (measured.lost_to, measured.per_cpu) = (lost_to, per_cpu);
         }
         let proc_root = &self.daemon.roots.proc;
-        let account = self.daemon.account_of(details.owner_uid as u32);
+        let owner_uid = details.owner_uid as u32;
+        let power = self.daemon.power(self.peer, owner_uid);
+        let strangers: BTreeMap<u32, u32> =
+            pids.iter().filter_map(|&pid| Some((pid, power.stranger(pid)?))).collect();
+        let of_owner = pids.iter().filter(|pid| !strangers.contains_key(pid)).copied();
         let of_singles = singles.iter().map(|single| single.pid);
-        let all: Vec<u32> = pids.iter().copied().chain(of_singles).collect();
-        let mut commands = self.daemon.command_lines.read(account, proc_root, &all);
+        let asked: Vec<u32> = of_owner.chain(of_singles).collect();
+        let account = self.daemon.account_of(owner_uid);
+        let mut commands = self.daemon.command_lines.read(account, proc_root, &asked);
         let processes = pids.into_iter().filter_map(|pid| {
-            let command = commands.remove(&pid)?;
+            let command = match strangers.get(&pid) {
+                None => commands.remove(&pid)?,
+                Some(uid) => format!("[of user {uid}: not scheduled, nor signalled]"),
+            };
             let threads = process::threads(proc_root, pid).ok()?.len() as i64;
             Some(v1::Process { pid: pid.into(), threads, command, tids: None })
         });
@@ -282,7 +296,8 @@ impl Session {
 
     pub fn kill(&self, job: i64, signal: i64) -> Result<(), Error> {
         let id = job_id(job)?;
-        self.daemon.permit(self.peer, id, "send a signal")?;
+        let owner_uid = self.daemon.permit(self.peer, id, "send a signal")?;
+        let power = self.daemon.power(self.peer, owner_uid);
         self.daemon.conductor.ask(move |state| {
             let reason =
                 "a signal acts on a whole process: remove the threads, or signal their process";
@@ -296,24 +311,33 @@ impl Session {
         // All of them are sent it, also after one that refuses it: a program of another user, say.
         let mut refused = None;
         self.daemon.each_process(id, |process| {
-            let sent = process.signal(signal).map_err(|source| {
-                let to = format!("process {}", process.pid);
-                gang_linux::Error::new("send a signal to", to, source)
+            let to = || format!("process {}", process.pid);
+            let permitted = power.over(process, || format!("send a signal to {}", to()));
+            let sent = permitted.and_then(|()| {
+                let sent = process.signal(signal);
+                let sent = sent.map_err(|e| gang_linux::Error::new("send a signal to", to(), e));
+                // One that ends meanwhile does not need the signal any more.
+                Ok(unless_gone(sent)?)
             });
-            // One that ends meanwhile does not need the signal any more.
-            refused = refused.take().or(unless_gone(sent).err());
+            refused = refused.take().or(sent.err());
         })?;
-        refused.map_or(Ok(()), |error| Err(error.into()))
+        refused.map_or(Ok(()), Err)
     }
 
     pub fn suspend(&self, job: i64, suspended: bool) -> Result<(), Error> {
         let id = job_id(job)?;
-        self.daemon.permit(
-            self.peer,
-            id,
-            if suspended { "suspend a job" } else { "resume a job" },
-        )?;
-        self.daemon.suspend(id, suspended)
+        let operation = if suspended { "suspend a job" } else { "resume a job" };
+        let owner_uid = self.daemon.permit(self.peer, id, operation)?;
+        let power = self.daemon.power(self.peer, owner_uid);
+        if suspended {
+            let mut refused = None;
+            self.daemon.each_process(id, |process| {
+                let permitted = power.over(process, || format!("suspend job {id}"));
+                refused = refused.take().or(permitted.err());
+            })?;
+            refused.map_or(Ok(()), Err)?;
+        }
+        self.daemon.suspend(id, suspended, power.is_over_all())
     }
 
     pub fn slot_page(&self, job: i64) -> Result<String, Error> {
@@ -322,7 +346,8 @@ impl Session {
     }
 
     pub fn set_signals(&self, job: i64, signals: bool) -> Result<(), Error> {
-        self.daemon.set_signals(self.peer, job_id(job)?, signals)
+        let job = job_id(job)?;
+        self.daemon.set_signals(self.peer_of(job), job, signals)
     }
 
     pub fn set_progress(&self, job: i64, done: f64, total: f64) -> Result<(), Error> {

@@ -4,7 +4,7 @@ use gang_timetable::{
     Action, Backend, Control, Group, InSlot, Members, Signal, Standing, model::Model,
 };
 
-use crate::jobs::{JOB, of_group, of_tree};
+use crate::jobs::{JOB, of_group, of_tree, with_foreign};
 
 const STANDINGS: [Standing; 4] =
     [Standing::Raised, Standing::Filling, Standing::Paused, Standing::Released];
@@ -53,7 +53,7 @@ fn pauses(action: &Action) -> bool {
 
 /// Takes every kind of job every way, with every backend.
 fn every_way(look: impl Fn(&Way<'_>)) {
-    let jobs = [of_group(false), of_group(true), of_tree()];
+    let jobs = [of_group(false), of_group(true), of_tree(), with_foreign()];
     for backend in Backend::ALL {
         for job in &jobs {
             for (from, to) in STANDINGS.iter().flat_map(|&from| STANDINGS.map(|to| (from, to))) {
@@ -108,7 +108,7 @@ fn it_does_not_matter_where_the_job_really_was() {
 }
 
 #[test]
-fn realtime_threads_are_not_touched() {
+fn threads_that_are_real_time_or_of_others_are_not_touched() {
     every_way(|way| {
         let exempt = way.job.threads().iter().filter(|thread| thread.is_exempt());
         for thread in exempt {
@@ -119,6 +119,23 @@ fn realtime_threads_are_not_touched() {
             assert!(!way.actions.iter().any(is_of_it), "{:?}", way.actions);
         }
     });
+}
+
+#[test]
+fn group_with_a_thread_of_another_user_is_frozen_by_administrators_alone() {
+    for backend in Backend::ALL {
+        for stops_foreign in [false, true] {
+            let mut job = with_foreign();
+            job.stops_foreign = stops_foreign;
+            let mut model = Model::default();
+            model.begin(job.threads());
+            let mut actions = Vec::new();
+            let (from, to) = (Standing::Raised, Standing::Paused);
+            backend.actions(JOB, &job, from, to, InSlot::Exclusive, &mut actions);
+            perform(&mut model, &actions);
+            assert_eq!(model.group(Group::Job(JOB)).frozen, Some(stops_foreign), "{backend:?}");
+        }
+    }
 }
 
 #[test]

@@ -17,6 +17,13 @@ pub fn of_group(in_idle_group: bool) -> Members {
     Members::new(controls, Attributes::other(0), everywhere()).with_threads(threads())
 }
 
+/// The same, with a thread of another user.
+pub fn with_foreign() -> Members {
+    let foreign = Thread { is_foreign: true, ..thread(18, Attributes::other(0)) };
+    let all = threads().into_iter().chain([foreign]);
+    of_group(false).with_threads(all.collect())
+}
+
 /// A job of processes.
 pub fn of_tree() -> Members {
     let mut job = Members::new(Controls::default(), Attributes::other(0), everywhere());

@@ -6,7 +6,7 @@ use gang_timetable::{
     record::{Placement, Record},
 };
 
-use super::{Choice, Machine};
+use super::{Choice, Machine, Process};
 
 impl Machine {
     /// A raised thread that a number chooses.
@@ -60,13 +60,20 @@ impl Machine {
                     }
                 }
                 if thread.own != *attributes && known.switch(now, attributes).is_some() {
-                    let uid = self.processes[&thread.pid].uid;
+                    let Process { uid, is_unseen, .. } = self.processes[&thread.pid];
+                    // It may get back what it had, as far as anybody can tell.
+                    let then = known.switch(now, attributes);
+                    let is_raised = then.is_some_and(|it| {
+                        it != *now && it != thread.own && !thread.normal.contains(&it)
+                    });
                     match self.record_of(*tid).map(|record| (record.id, record.owner_uid)) {
                         None => self.violation(format!(
                             "on file before it is done: thread {tid} gets {attributes:?}, and no \
                              job on file has it"
                         )),
-                        Some((job, owner)) if owner != 0 && owner != uid => {
+                        Some((job, owner))
+                            if owner != 0 && owner != uid && is_raised && !is_unseen =>
+                        {
                             self.violation(format!(
                                 "nobody raises another's thread: {tid} of user {uid} by job {job} \
                                  of user {owner}"
@@ -99,9 +106,10 @@ impl Machine {
             }
             Action::Signal { pid, signal: Signal::Stop, .. } => {
                 let Some(process) = self.processes.get(pid) else { return };
-                let uid = process.uid;
+                let Process { uid, is_unseen, .. } = *process;
                 let owner = self.record_of_process(*pid, *pid).map(|of| (of.id, of.owner_uid));
-                if let Some((job, owner)) = owner.filter(|&(_, owner)| owner != 0 && owner != uid) {
+                let is_others = |owner: u32| owner != 0 && owner != uid && !is_unseen;
+                if let Some((job, owner)) = owner.filter(|&(_, owner)| is_others(owner)) {
                     self.violation(format!(
                         "nobody stops another's process: {pid} of user {uid} by job {job} of user \
                          {owner}"

@@ -25,7 +25,13 @@ impl Machine {
     }
 
     /// Reads the threads of a job again; true where one came.
-    pub fn read(&mut self, job: JobId, home: &mut Home, roster: &mut Roster) -> bool {
+    pub fn read(
+        &mut self,
+        job: JobId,
+        owner_uid: u32,
+        home: &mut Home,
+        roster: &mut Roster,
+    ) -> bool {
         let mut tids: Vec<u32> = match home.placement {
             Placement::Cgroup { .. } => {
                 roster.leaving.retain(|pid| self.processes.contains_key(pid));
@@ -78,6 +84,7 @@ impl Machine {
             let thread = self.threads.get_mut(&tid).filter(|_| !is_on_file);
             thread.into_iter().for_each(|it| it.was_reset = is_reset);
         }
+        let had_foreign = home.members.has_foreign_that_run();
         let mut is_other = false;
         for tid in &tids {
             let Some(now) = self.model.attributes.get(tid) else { continue };
@@ -85,6 +92,8 @@ impl Machine {
         }
         let has_own = home.members.has_own_attributes() || !pins.own.is_empty();
         let was_listed = std::mem::replace(&mut roster.listed, self.ticks);
+        let new = tids.iter().copied().filter(|&tid| !home.members.knows(tid));
+        let new: Vec<u32> = new.collect();
         let came = home.members.update(&tids, |tid| {
             let now = *self.model.attributes.get(&tid)?;
             let cpus = self.model.affinity.get(&tid)?.clone();
@@ -106,6 +115,12 @@ impl Machine {
             roster.found.extend(found);
             self.file_members(job, home, roster);
         }
+        for &tid in &tids {
+            let (is_foreign, is_new) = (self.is_foreign(tid, owner_uid), new.contains(&tid));
+            is_other |= home.members.note_owner(tid, is_foreign, is_new);
+        }
+        is_other |= had_foreign && !home.members.has_foreign_that_run();
+        home.members.processes.retain(|&pid| !self.is_foreign(pid, owner_uid));
         for tid in &tids {
             if let Some(thread) = self.threads.get_mut(tid) {
                 (thread.is_unread, thread.unread, thread.was_read) = (false, Vec::new(), true);
@@ -224,7 +239,9 @@ impl Machine {
         }
         let is_out = |pid: &u32| home.leaving.contains(pid) || roster.removed.contains(pid);
         let is_of_job = |&pid: &u32| {
-            self.record_of_process(pid, pid).map(|record| record.id) == Some(job.0)
+            self.record_of_process(pid, pid)
+                .is_some_and(|of| of.id == job.0 && !self.is_foreign(pid, of.owner_uid))
+                && !self.processes[&pid].is_unseen
                 && !self.ancestors(pid).iter().any(|(pid, _)| is_out(pid) || is_elsewhere(*pid))
         };
         let mut running = self.processes.keys().filter(|pid| !self.model.stopped.contains(pid));

@@ -100,9 +100,17 @@ impl World {
         }
         let slot_of = |job| plan.and_then(|plan| plan.slot(job));
         let online = core.schedule.topology().set();
-        let mut wrong = Vec::new();
+        let (mut wrong, mut seen) = (Vec::new(), Vec::new());
         for (id, job) in &core.jobs {
             let Some(home) = &job.home else { continue };
+            let is_unpinning = core.is_unpinning(*id);
+            let foreign = home.members.threads().iter().filter(|thread| thread.is_foreign);
+            let foreign: Vec<u32> = foreign.map(|thread| thread.tid).collect();
+            if is_unpinning && !foreign.is_empty() {
+                continue;
+            }
+            // No timetable has them any more.
+            seen.extend(foreign);
             // One that has just fallen asleep has its slot to the end.
             let has_slot = slot_of(*id).is_some() && !job.suspended;
             let standing = match core.eligibility(job).is_gang() {
@@ -131,6 +139,10 @@ impl World {
             let is_settled = job.confined_at_ns + SETTLED_NS < self.now.monotonic_ns
                 && !core.is_confined_anew(*id);
             let members = machine.living(*id, &home.members);
+            // The last of them has ended, and nobody has looked since.
+            if home.members.has_foreign_that_run() && !members.has_foreign_that_run() {
+                continue;
+            }
             let slot_cpus = slot_of(*id).map(|slot| &slot.cpus).filter(|_| {
                 standing == Standing::Raised
                     && self.backend == Backend::Rt
@@ -140,8 +152,10 @@ impl World {
             let outside: Vec<u32> = outside.collect();
             // Those that chose their CPUs lately may be raised yet, or not raised again yet.
             let chose = |tid| outside.contains(&tid) || home.members.own_cpus(tid).is_some();
+            // A group with another user's thread is not frozen, whatever the part.
             let part = |is_in: &dyn Fn(u32) -> bool| {
-                let threads = members.threads().iter().filter(|it| is_in(it.tid)).copied();
+                let is_in = |it: &&gang_timetable::Thread| it.is_foreign || is_in(it.tid);
+                let threads = members.threads().iter().filter(is_in).copied();
                 members.clone().with_threads(threads.collect())
             };
             let raised = part(&|tid| !outside.contains(&tid) && (is_settled || !chose(tid)));
@@ -176,7 +190,7 @@ impl World {
                 let slot = slot.map(|slot| &slot.cpus);
                 slot.map_or(Ok(()), |slot| machine.check_places(&members, &home.members, slot))
             });
-            let stands = match core.is_unpinning(*id) {
+            let stands = match is_unpinning {
                 false => stands.and_then(|()| machine.check_left_alone(&members)),
                 true => stands,
             };
@@ -203,6 +217,9 @@ impl World {
                     core.eligibility(job)
                 ));
             }
+        }
+        for tid in seen {
+            machine.is_seen(tid);
         }
         machine.violations.extend(wrong.into_iter().take(4));
     }

@@ -33,12 +33,12 @@ impl Daemon {
         let homes = self.core.jobs.values().filter(|other| other.id != job);
         let homes = homes.filter_map(|other| other.home.as_ref());
         let others = others.chain(homes.flat_map(|home| home.leaving.iter().copied())).collect();
-        let Some(home) = self.core.jobs.get_mut(&job).and_then(|job| job.home.as_mut()) else {
-            return false;
-        };
+        let Some(of) = self.core.jobs.get_mut(&job) else { return false };
+        let owner_uid = of.owner_uid;
+        let Some(home) = of.home.as_mut() else { return false };
         let roster = self.rosters.entry(job).or_default();
         roster.others = others;
-        let came = machine.read(job, home, roster);
+        let came = machine.read(job, owner_uid, home, roster);
         if let Placement::Tree { .. } = home.placement {
             let started = |pid: &u32| Some((*pid, machine.processes.get(pid)?.started));
             let tree = roster.tree.iter().filter_map(started).collect();

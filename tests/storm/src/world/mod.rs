@@ -352,6 +352,13 @@ impl World {
                     }
                 }
             }
+            Kind::Become => {
+                let mut machine = self.machine.borrow_mut();
+                let pid = nth(machine.processes.keys(), a);
+                if let Some(pid) = pid.filter(|&pid| !machine.stands_still(pid)) {
+                    machine.become_other(pid, USERS[usize::from(b) % USERS.len()]);
+                }
+            }
             Kind::Use | Kind::Idle | Kind::Widen => self.see(kind, a),
             Kind::Bustle => self.bustle(a, b),
             Kind::Kill => match b % 3 {

@@ -19,6 +19,7 @@ pub mod conditions;
 pub mod diagnosis;
 pub mod figures;
 pub mod interruption;
+pub mod mapped;
 pub mod memory;
 mod moments;
 pub mod observation;

@@ -180,10 +180,10 @@ impl Sampler {
     }
 
     fn understand(&mut self, tick: &Tick) -> Look {
-        let doing = match tick.who {
+        let doing = match &tick.who {
             Who::Nobody | Who::Others => Doing::Else,
-            Who::Program { tgid, tid, ip, call } => {
-                match self.sites.of(&self.roots.proc, tgid, ip, call) {
+            &Who::Program { tgid, tid, ip, call, ref code } => {
+                match self.sites.of(&self.roots.proc, tgid, ip, call, code) {
                     Site::Work => Doing::Work { tid },
                     Site::Wait(site) => Doing::Wait { tid, site },
                 }

@@ -2,7 +2,7 @@
 //!
 //! Problem: the doctor has root's rights, and the process is anybody's. A path of the process may
 //! lead to a pipe or a device. A file may lie on a file system that a program of the same user
-//! serves (FUSE), and such a program may never answer. A kernel thread of control that waits for it
+//! serves (FUSE), and such a program may never answer. A thread that waits for it in the kernel
 //! cannot even be killed.
 //!
 //! Approach: a file is opened by its mapping (`/proc/PID/map_files`), so by no path. The first
@@ -169,7 +169,8 @@ impl Local {
     /// The file of a mapping of a process, opened for reading.
     pub fn open(&self, proc_root: &Path, pid: u32, map: &Mapping) -> Option<(Identity, File)> {
         let link = format!("{pid}/map_files/{:x}-{:x}", map.start, map.end);
-        let seen = open(proc_root.join(link), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let seen =
+            open(proc_root.join(link), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
         let identity = self.identity(&seen)?;
         // The same file, by its descriptor.
         let same = format!("/proc/self/fd/{}", seen.as_raw_fd());
@@ -187,8 +188,8 @@ impl Local {
         let is_regular = FileType::from_raw_mode(is.stx_mode.into()) == FileType::RegularFile;
         let knows_mount = is.stx_mask & StatxFlags::MNT_ID.bits() != 0;
         let device = (is.stx_dev_major, is.stx_dev_minor);
-        let is_local = self.devices.contains(&device)
-            || knows_mount && self.mounts.contains(&is.stx_mnt_id);
+        let is_local =
+            self.devices.contains(&device) || knows_mount && self.mounts.contains(&is.stx_mnt_id);
         (is_regular && is_local).then_some((device.0, device.1, is.stx_ino))
     }
 }

@@ -101,6 +101,7 @@ const READING_AT_FIRST: Duration = Duration::from_millis(250);
 const READING_OF: u32 = 10;
 
 /// The known places of some processes.
+#[derive(Debug)]
 pub struct Sites {
     known: HashMap<(u32, u64), Site>,
     /// The code of each process.
@@ -108,7 +109,8 @@ pub struct Sites {
     mappings: usize,
     /// Of runtimes; read when they are first needed.
     symbols: BTreeMap<Identity, Symbols>,
-    local: Local,
+    /// Where the files of runtimes may be; none where no file is opened.
+    local: Option<Local>,
     began: Instant,
     reading: Duration,
 }
@@ -120,7 +122,7 @@ impl Default for Sites {
             processes: BTreeMap::new(),
             mappings: 0,
             symbols: BTreeMap::new(),
-            local: Local::here(),
+            local: None,
             began: Instant::now(),
             reading: Duration::ZERO,
         }
@@ -128,6 +130,12 @@ impl Default for Sites {
 }
 
 impl Sites {
+    /// With the names of a runtime's functions. That takes the right to open the files that
+    /// processes have mapped.
+    pub fn with_names() -> Sites {
+        Sites { local: Some(Local::here()), ..Sites::default() }
+    }
+
     /// The activity of a thread in its program.
     pub fn of(
         &mut self,
@@ -188,9 +196,10 @@ impl Sites {
         let name = map.map(|map| map.name.as_str()).filter(|name| !name.is_empty());
         if let Some((map, name)) = map.zip(name) {
             if RUNTIMES.iter().any(|runtime| name.starts_with(runtime)) {
-                let symbols = symbols(&mut self.symbols, &self.local, proc_root, pid, map);
                 let offset = (ip - map.start).checked_add(map.offset);
-                let function = symbols.zip(offset).and_then(|(symbols, at)| symbols.at(at));
+                let function = self.local.as_ref().zip(offset).and_then(|(local, offset)| {
+                    symbols(&mut self.symbols, local, proc_root, pid, map)?.at(offset)
+                });
                 return Site::Wait(match function {
                     Some(function) => format!("{function} of {name}"),
                     None => name.to_owned(),

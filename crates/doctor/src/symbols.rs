@@ -85,7 +85,9 @@ fn functions_of<'a, Elf: FileHeader<Endian = Endianness>>(
     let strings = file.elf_section_table().section(table.string_section());
     let names = strings.ok().and_then(|strings| strings.file_range(endian));
     let is_function = move |it: &&Elf::Sym| {
-        [STT_FUNC, STT_GNU_IFUNC].contains(&it.st_type()) && !it.is_undefined(endian) && it.st_size(endian).into() > 0
+        [STT_FUNC, STT_GNU_IFUNC].contains(&it.st_type())
+            && !it.is_undefined(endian)
+            && it.st_size(endian).into() > 0
     };
     table.iter().filter(is_function).filter_map(move |it| {
         let (start, length) = names?;

@@ -56,7 +56,7 @@ impl Hostile {
         let (pid, address) = (self.child.id(), self.address);
         let (send, looked) = mpsc::channel();
         thread::spawn(move || {
-            let mut sites = Sites::default();
+            let mut sites = Sites::with_names();
             let _ = send.send(sites.of(Path::new("/proc"), pid, address + offset, None, &[0; 128]));
         });
         looked.recv_timeout(TEST_TIMEOUT).expect("the doctor does not wait for the program")

@@ -27,8 +27,10 @@ const KEPT: CapabilitySet =
 /// Linux before 5.8, and services without the first two, have this in their place.
 const IN_PLACE: CapabilitySet = CapabilitySet::SYS_ADMIN;
 
-/// The address space that it may have: what it keeps of a program has bounds far below.
+/// The address space that it may have: what it keeps of a program has bounds far below. Ticks of
+/// each CPU are kept while jobs are compared.
 const MEMORY_BYTES: u64 = 2 << 30;
+const MEMORY_BYTES_OF_CPU: u64 = 32 << 20;
 
 /// Gives up all other rights. The first thread calls it before there are others.
 pub fn confine(user: Option<(u32, u32)>) -> Result<()> {
@@ -67,7 +69,9 @@ fn become_user(uid: u32, gid: u32) -> rustix::io::Result<()> {
 
 fn limit_memory() -> rustix::io::Result<()> {
     let of_old = getrlimit(Resource::As);
-    let least = |limit: Option<u64>| Some(limit.map_or(MEMORY_BYTES, |it| it.min(MEMORY_BYTES)));
+    let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64);
+    let most = MEMORY_BYTES + cpus * MEMORY_BYTES_OF_CPU;
+    let least = |limit: Option<u64>| Some(limit.map_or(most, |it| it.min(most)));
     let limit = Rlimit { current: least(of_old.current), maximum: least(of_old.maximum) };
     setrlimit(Resource::As, limit)
 }

@@ -13,7 +13,7 @@
 //!
 //! Properties: a file that is replaced in between is not the one that is opened. Files of network
 //! file systems, and of those that only the process sees, are not read. The list of mappings is
-//! read up to a bound. Reading that list may wait for the process, but a signal ends the wait.
+//! read up to a bound. Reading that list may wait for the process, but SIGKILL ends the wait.
 
 use std::{
     collections::BTreeSet,

@@ -125,7 +125,8 @@ install:
 	  install -m 644 "$(BUILT)/fortran/libgang_fortran.a" "$(DESTDIR)$(LIBDIR)" && \
 	  sed -e 's|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' \
 	    bindings/fortran/gang-fortran.pc.in > "$(PCDIR)/gang-fortran.pc"; fi
-	install -d "$(DESTDIR)$(UNITDIR)" "$(DESTDIR)$(SYSCONFDIR)/gangd"
+	install -d "$(DESTDIR)$(UNITDIR)" "$(DESTDIR)$(SYSCONFDIR)/gangd" "$(DESTDIR)$(PREFIX)/lib/sysusers.d"
+	install -m 644 integrations/systemd/gangd.sysusers "$(DESTDIR)$(PREFIX)/lib/sysusers.d/gangd.conf"
 	install -m 644 integrations/systemd/gangd.socket "$(DESTDIR)$(UNITDIR)"
 	sed -e 's|@SBINDIR@|$(PREFIX)/sbin|' integrations/systemd/gangd.service.in \
 	  > "$(DESTDIR)$(UNITDIR)/gangd.service"
@@ -159,6 +160,7 @@ uninstall:
 	rm -f "$(DESTDIR)$(LIBDIR)/libgang.so.1" "$(DESTDIR)$(LIBDIR)/libgang.so" "$(DESTDIR)$(LIBDIR)/libgang.a"
 	rm -f "$(DESTDIR)$(LIBDIR)/libgang-preload.so"
 	rm -f "$(DESTDIR)$(UNITDIR)/gangd.socket" "$(DESTDIR)$(UNITDIR)/gangd.service"
+	rm -f "$(DESTDIR)$(PREFIX)/lib/sysusers.d/gangd.conf"
 	cmp -s etc/gangd.toml "$(DESTDIR)$(SYSCONFDIR)/gangd/gangd.toml" && \
 	  rm -f "$(DESTDIR)$(SYSCONFDIR)/gangd/gangd.toml" || true
 	rmdir "$(DESTDIR)$(SYSCONFDIR)/gangd" 2>/dev/null || true

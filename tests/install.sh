@@ -60,6 +60,7 @@ promised=(
   usr/include/{GangUserAPI,gang}.h
   "${libdir#/}"/libgang{-preload.so,.a,.so,.so.1}
   "${libdir#/}"/pkgconfig/gang.pc
+  usr/lib/sysusers.d/gangd.conf
   usr/libexec/gangd/gang-{doctor,lab,trace}
   usr/sbin/gangd
   usr/share/bash-completion/completions/gang

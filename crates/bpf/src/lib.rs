@@ -41,7 +41,7 @@ mod native;
 pub use figures::{Culprit, GangSums, OnCpu, RunnableThread, SchedClass, Wait};
 pub use meter::Meter;
 pub use profiler::Profiler;
-pub use ticks::{Coscheduling, Sleep, Sum, Tick, Who};
+pub use ticks::{CODE_BYTES, Coscheduling, Sleep, Sum, Tick, Who};
 
 /// A part of the time in which a gang has its slot (CLOCK_MONOTONIC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@
  * spin use all of it, and those that block leave it to others. A thread that waits for a partner
  * without a CPU looks like one whose partner has more to do.
  *
- * Approach: at each tick of each CPU a record says who runs there and at which instruction. It has
- * the program's threads that run and wait for a CPU at that moment. For how long they do the one
+ * Approach: at each tick of each CPU a record says who runs there and at which instruction, with the
+ * code around it. It has the program's threads that run and wait for a CPU at that moment. For how long they do the one
  * and the other is known without ticks, and summed up. Sleeps are summed up by the system call that
  * the thread sleeps in.
  *
@@ -15,7 +15,8 @@
  * are shares of time. All time is booked once, without a lock. Two CPUs that change something in
  * the same hundred nanoseconds may book as much by the numbers of one of them. A thread that came
  * to a CPU without a report of the kernel counts as waiting until the next tick there. A program is
- * a cgroup (version 2); threads outside of it cost a look-up.
+ * a cgroup (version 2); threads outside of it cost a look-up. Code is read where it is in memory: a
+ * page that is not there is left out, and nobody waits for whoever would have to fetch it.
  */
 #include "kernel.h"
 
@@ -30,7 +31,11 @@ char LICENSE[] SEC("license") = "GPL";
 /* The structures below are repeated in shared.rs, which a test compares. */
 
 #define SLEEPS_MAX 16384
-#define TICKS_BYTES (1 << 20)
+#define TICKS_BYTES (1 << 22)
+
+/* Of the code of a thread, so many bytes before its instruction, and from there on. */
+#define CODE_BYTES 64
+#define PAGE_LEAST 4096
 
 /* A thread that waits for a CPU for less than this was woken: its partners hardly notice. */
 #define APART_NS 100000
@@ -64,6 +69,8 @@ struct tick {
 	__u16 sum;
 	/* Threads that want this CPU, and anybody's. */
 	__u16 here;
+	/* Zero where it is not in memory, and where the thread is not in its program. */
+	__u8 code[2 * CODE_BYTES];
 };
 
 struct program {
@@ -379,6 +386,23 @@ static __noinline void note_threads(struct program *p, struct tick *tick, __u32 
 	tick->here = here > 65535 ? 65535 : here;
 }
 
+/*
+ * The code around the instruction of the thread that runs. Not inline: the verifier has less to
+ * follow.
+ */
+static __noinline void note_code(struct tick *tick)
+{
+	__u64 ip = tick->ip;
+	/* Of the page that it is in, which is there: the next one may not be. */
+	__u32 rest = PAGE_LEAST - (ip & (PAGE_LEAST - 1));
+
+	/* What cannot be read is zero after that. */
+	bpf_probe_read_user(tick->code, CODE_BYTES, (void *)(ip - CODE_BYTES));
+	if (bpf_probe_read_user(tick->code + CODE_BYTES, CODE_BYTES, (void *)ip) &&
+	    rest < CODE_BYTES)
+		bpf_probe_read_user(tick->code + CODE_BYTES, rest, (void *)ip);
+}
+
 SEC("perf_event")
 int on_tick(struct bpf_perf_event_data *context)
 {
@@ -412,6 +436,10 @@ int on_tick(struct bpf_perf_event_data *context)
 		/* The kernel has the upper half of the addresses. */
 		tick->who = context->ip >> 63 ? IN_KERNEL : IN_PROGRAM;
 	}
+	if (tick->who == IN_PROGRAM)
+		note_code(tick);
+	else
+		__builtin_memset(tick->code, 0, sizeof(tick->code));
 	note_threads(p, tick, wanted_here(task));
 	bpf_ringbuf_submit(tick, BPF_RB_NO_WAKEUP);
 	return 0;

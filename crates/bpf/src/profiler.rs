@@ -183,6 +183,7 @@ fn tick(bytes: &[u8]) -> Option<Tick> {
             tid: tick.tid,
             ip: tick.ip,
             call: call(tick.call).filter(|_| kind == 3),
+            code: tick.code,
         },
     };
     Some(Tick {
@@ -199,10 +200,13 @@ fn tick(bytes: &[u8]) -> Option<Tick> {
 mod tests {
     use super::*;
 
+    const CODE: [u8; 128] = [0x90; 128];
+
     fn bytes(who: u32, call: i32) -> Vec<u8> {
         let (at_ns, ip, tgid, tid) = (5, 0x1000, 7, 8);
-        let (running, waiting, sum, here) = (2, 1, 3, 4);
-        shared::Tick { at_ns, ip, tgid, tid, call, running, waiting, who, sum, here }.to_bytes()
+        let (running, waiting, sum, here, code) = (2, 1, 3, 4, CODE);
+        shared::Tick { at_ns, ip, tgid, tid, call, running, waiting, who, sum, here, code }
+            .to_bytes()
     }
 
     #[test]
@@ -211,7 +215,7 @@ mod tests {
         assert_eq!((read.at_ns, read.running, read.waiting), (5, 2, 1));
         assert_eq!((read.coscheduling, read.here), (Coscheduling::Met(2), 4));
         assert_eq!([0, 1].map(coscheduling), [Coscheduling::Apart, Coscheduling::Clear]);
-        let program = |call| Who::Program { tgid: 7, tid: 8, ip: 0x1000, call };
+        let program = |call| Who::Program { tgid: 7, tid: 8, ip: 0x1000, call, code: CODE };
         assert_eq!(read.who, program(Some(202)));
         // The last call of a thread says nothing while the thread is in its program.
         assert_eq!(tick(&bytes(2, 202)).unwrap().who, program(None));

@@ -254,6 +254,7 @@ shared! {
         who: u32,
         sum: u16,
         here: u16,
+        code: [u8; 128],
     }
 
     struct Program = "program" {

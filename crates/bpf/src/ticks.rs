@@ -1,17 +1,22 @@
 //! Observations of a program's threads.
 
+/// So many bytes of code are known before an instruction, and as many from there on.
+pub const CODE_BYTES: usize = 64;
+
 /// The owner of a CPU at a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     Nobody,
     Others,
     /// A thread of the program, and where it is in its program. If the kernel works for it, `call`
-    /// is the system call that it is in.
+    /// is the system call that it is in. `code` begins [`CODE_BYTES`] before `ip`; code that was not
+    /// in memory is zero.
     Program {
         tgid: u32,
         tid: u32,
         ip: u64,
         call: Option<u32>,
+        code: [u8; 2 * CODE_BYTES],
     },
 }
 

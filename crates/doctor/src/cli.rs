@@ -1,6 +1,6 @@
 //! The arguments.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::Parser;
 
@@ -54,12 +54,27 @@ pub struct Cli {
     /// The cost that a job may have, as a share of its time
     #[arg(long, hide = true, default_value_t = 0.01, requires = "auto")]
     pub cost: f64,
+    /// Jobs that are not measured
+    #[arg(long, hide = true, value_delimiter = ',', requires = "auto", value_name = "ID")]
+    pub without: Vec<i64>,
+    /// The user that this program becomes, with the group, where it may
+    #[arg(long, hide = true, num_args = 2, requires = "auto", value_names = ["UID", "GID"])]
+    pub user: Vec<u32>,
     /// The program to start and watch, with its arguments
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
 
 impl Cli {
+    pub fn auto(&self) -> Option<Auto> {
+        let user = match self.user[..] {
+            [uid, gid] => Some((uid, gid)),
+            _ => None,
+        };
+        let without = self.without.iter().copied().collect();
+        self.auto.then_some(Auto { cost: self.cost, without, user })
+    }
+
     pub fn meant(&self) -> Meant {
         match (self.pid, &self.job) {
             (Some(pid), _) => Meant::Process(pid),
@@ -67,6 +82,15 @@ impl Cli {
             (None, None) => Meant::Command(self.command.clone()),
         }
     }
+}
+
+/// How a daemon has its jobs of policy auto proved.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Auto {
+    pub cost: f64,
+    pub without: BTreeSet<i64>,
+    /// The user and group to be.
+    pub user: Option<(u32, u32)>,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -95,6 +119,9 @@ mod tests {
         assert_eq!(Ticks::over(parse("77").unwrap().seconds), Ticks::Few);
         let command = Meant::Command(vec!["ls".into(), "-l".into()]);
         assert_eq!(parse("--seconds 2 -- ls -l").unwrap().meant(), command);
+        let auto = parse("--auto --cost 0.02 --without 3,7 --user 61 62").unwrap().auto();
+        let expected = Auto { cost: 0.02, without: [3, 7].into(), user: Some((61, 62)) };
+        assert_eq!((auto, parse("3").unwrap().auto()), (Some(expected), None));
         for wrong in ["", "--pid 0", "3 --pid 77", "3 -- ls", "--pid 77 -- ls", "--seconds 0 3"] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }

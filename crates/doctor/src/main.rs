@@ -28,8 +28,8 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> anyhow::Result<()> {
-    if cli.auto {
-        return gang_doctor::auto::run(cli.cost);
+    if let Some(auto) = cli.auto() {
+        return gang_doctor::auto::run(auto);
     }
     let diagnosis = examine(cli, &Interruption::listen()?)?;
     if cli.json {

@@ -17,6 +17,7 @@ use crate::{
     interruption::Interruption,
     moments::Moments,
     observation::{Cause, Doing, Look, Observation, Sleeps, Span, Use},
+    pulse::Pulse,
     sites::{Site, Sites},
 };
 
@@ -91,6 +92,7 @@ pub struct Sampler {
     began_ns: u64,
     rounds: u64,
     interruption: Interruption,
+    pulse: Pulse,
 }
 
 impl Sampler {
@@ -115,6 +117,7 @@ impl Sampler {
             began_ns: clock::monotonic_ns(),
             rounds: 0,
             interruption: Interruption::default(),
+            pulse: Pulse::default(),
         };
         sampler.before = sampler.uses()?;
         sampler.end_span()?;
@@ -126,6 +129,16 @@ impl Sampler {
     /// The same, which fails once it is interrupted.
     pub fn unless(self, interruption: &Interruption) -> Sampler {
         Sampler { interruption: interruption.clone(), ..self }
+    }
+
+    /// The same, which says where in a runtime threads wait.
+    pub fn with_names(self) -> Sampler {
+        Sampler { sites: Sites::with_names(), ..self }
+    }
+
+    /// The same, which shows at each look that it goes on.
+    pub fn with_pulse(self, pulse: &Pulse) -> Sampler {
+        Sampler { pulse: pulse.clone(), ..self }
     }
 
     /// The program lives in another cgroup now, or in the same.
@@ -141,6 +154,7 @@ impl Sampler {
     pub fn until(&mut self, end: Instant) -> Result<bool> {
         loop {
             self.interruption.check()?;
+            self.pulse.beat()?;
             self.look()?;
             if Instant::now() >= end {
                 return Ok(true);
@@ -180,10 +194,10 @@ impl Sampler {
     }
 
     fn understand(&mut self, tick: &Tick) -> Look {
-        let doing = match tick.who {
+        let doing = match &tick.who {
             Who::Nobody | Who::Others => Doing::Else,
-            Who::Program { tgid, tid, ip, call } => {
-                match self.sites.of(&self.roots.proc, tgid, ip, call) {
+            &Who::Program { tgid, tid, ip, call, ref code } => {
+                match self.sites.of(&self.roots.proc, tgid, ip, call, code) {
                     Site::Work => Doing::Work { tid },
                     Site::Wait(site) => Doing::Wait { tid, site },
                 }

@@ -12,17 +12,24 @@
 //!
 //! Properties: a loop that advances, by a counter, a pointer or a sum, is work. Of loops that call
 //! functions to wait, only what they spend in the clock is known: what they wait is underestimated.
-//! The loops are read on x86-64 only.
+//! The loops are read on x86-64 only. Their code comes from the tick, at which it was in memory:
+//! reading the memory of a process would wait for whoever serves its files. What is kept of a
+//! program, and the time for which its lists of mappings are read, have bounds. Beyond these its
+//! threads count as working, and its runtimes have no names of functions.
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fs::File,
-    os::unix::fs::FileExt,
-    path::{Path, PathBuf},
+    path::Path,
+    time::{Duration, Instant},
 };
 
-use crate::symbols::Symbols;
+use gang_bpf::CODE_BYTES;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic, OpAccess};
+
+use crate::{
+    mapped::{Identity, Local, Mapping, VDSO, mappings},
+    symbols::Symbols,
+};
 
 /// Runtimes that make threads meet, by the beginnings of their files' names.
 const RUNTIMES: [&str; 13] = [
@@ -40,9 +47,6 @@ const RUNTIMES: [&str; 13] = [
     "libpsm",
     "libgang",
 ];
-
-/// The kernel's code in every program, which reads the clock.
-const VDSO: &str = "[vdso]";
 
 /// System calls in which a thread waits for others, or gives its CPU away until they are done.
 const FUTEX: u32 = libc_number::FUTEX;
@@ -76,19 +80,71 @@ pub enum Site {
     Wait(String),
 }
 
-/// The known places of some processes.
-#[derive(Default)]
-pub struct Sites {
-    known: HashMap<(u32, u64), Site>,
-    processes: BTreeMap<u32, Process>,
-}
+/// The code of a thread around the instruction that it is at: [`CODE_BYTES`] before that, and as
+/// many from there on.
+pub type Code = [u8; 2 * CODE_BYTES];
 
 /// The longest loop that is taken for one of waiting, in bytes.
-const LOOP_MAX: u64 = 64;
+const LOOP_MAX: u64 = CODE_BYTES as u64;
+
+/// More places are forgotten, and found again.
+const KNOWN_MAX: usize = 1 << 16;
+
+/// Mappings of all processes; more are forgotten, and read again.
+const MAPPINGS_MAX: usize = 1 << 18;
+
+/// Files whose functions are known.
+const FILES_MAX: usize = 32;
+
+/// Lists of mappings are read for so long at first, and for this part of the time in all.
+const READING_AT_FIRST: Duration = Duration::from_millis(250);
+const READING_OF: u32 = 10;
+
+/// The known places of some processes.
+#[derive(Debug)]
+pub struct Sites {
+    known: HashMap<(u32, u64), Site>,
+    /// The code of each process.
+    processes: BTreeMap<u32, Vec<Mapping>>,
+    mappings: usize,
+    /// Of runtimes; read when they are first needed.
+    symbols: BTreeMap<Identity, Symbols>,
+    /// Where the files of runtimes may be; none where no file is opened.
+    local: Option<Local>,
+    began: Instant,
+    reading: Duration,
+}
+
+impl Default for Sites {
+    fn default() -> Sites {
+        Sites {
+            known: HashMap::new(),
+            processes: BTreeMap::new(),
+            mappings: 0,
+            symbols: BTreeMap::new(),
+            local: None,
+            began: Instant::now(),
+            reading: Duration::ZERO,
+        }
+    }
+}
 
 impl Sites {
+    /// With the names of a runtime's functions. That takes the right to open the files that
+    /// processes have mapped.
+    pub fn with_names() -> Sites {
+        Sites { local: Some(Local::here()), ..Sites::default() }
+    }
+
     /// The activity of a thread in its program.
-    pub fn of(&mut self, proc_root: &Path, tgid: u32, ip: u64, call: Option<u32>) -> Site {
+    pub fn of(
+        &mut self,
+        proc_root: &Path,
+        tgid: u32,
+        ip: u64,
+        call: Option<u32>,
+        code: &Code,
+    ) -> Site {
         match call {
             Some(FUTEX | libc_number::FUTEX_WAITV) => return Site::Wait("futex".into()),
             Some(SCHED_YIELD) => return Site::Wait("sched_yield".into()),
@@ -99,54 +155,51 @@ impl Sites {
         if let Some(site) = self.known.get(&(tgid, ip)) {
             return site.clone();
         }
-        let process = self.processes.entry(tgid).or_insert_with(|| Process::open(proc_root, tgid));
-        let site = process.look(proc_root, tgid, ip);
+        if !self.knows(tgid, ip) && !self.read(proc_root, tgid) {
+            // Its code may be known at its next tick.
+            return Site::Work;
+        }
+        let site = self.look(proc_root, tgid, ip, code);
+        if self.known.len() >= KNOWN_MAX {
+            self.known.clear();
+        }
         self.known.insert((tgid, ip), site.clone());
         site
     }
-}
 
-struct Process {
-    /// Its directory in /proc.
-    directory: PathBuf,
-    maps: Vec<Mapping>,
-    memory: Option<File>,
-    /// Of the runtimes among what is mapped, by path; read when they are first needed.
-    symbols: BTreeMap<PathBuf, Symbols>,
-}
-
-struct Mapping {
-    start: u64,
-    end: u64,
-    /// Where in the file it begins.
-    offset: u64,
-    path: PathBuf,
-    /// The file's name, without its directory.
-    name: String,
-}
-
-impl Process {
-    fn open(proc_root: &Path, pid: u32) -> Process {
-        let directory = proc_root.join(pid.to_string());
-        let memory = File::open(directory.join("mem")).ok();
-        Process { directory, maps: mappings(pid), memory, symbols: BTreeMap::new() }
+    fn knows(&self, tgid: u32, ip: u64) -> bool {
+        self.processes.get(&tgid).is_some_and(|maps| maps.iter().any(|map| map.holds(ip)))
     }
 
-    fn look(&mut self, proc_root: &Path, pid: u32, ip: u64) -> Site {
-        if !self.maps.iter().any(|map| map.holds(ip)) {
-            // It has loaded something since.
-            *self = Process::open(proc_root, pid);
+    /// Reads what a process has mapped: it is new, or has loaded something. False where too much
+    /// time has gone into that.
+    fn read(&mut self, proc_root: &Path, tgid: u32) -> bool {
+        let now = Instant::now();
+        if self.reading > READING_AT_FIRST + (now - self.began) / READING_OF {
+            return false;
         }
-        let map = self.maps.iter().find(|map| map.holds(ip));
+        let maps = mappings(proc_root, tgid);
+        self.mappings += maps.len();
+        if self.mappings > MAPPINGS_MAX {
+            self.processes.clear();
+            self.mappings = maps.len();
+        }
+        let before = self.processes.insert(tgid, maps);
+        self.mappings -= before.map_or(0, |before| before.len());
+        self.reading += now.elapsed();
+        true
+    }
+
+    fn look(&mut self, proc_root: &Path, pid: u32, ip: u64, code: &Code) -> Site {
+        let maps = self.processes.get(&pid).map(Vec::as_slice).unwrap_or_default();
+        let map = maps.iter().find(|map| map.holds(ip));
         let name = map.map(|map| map.name.as_str()).filter(|name| !name.is_empty());
         if let Some((map, name)) = map.zip(name) {
             if RUNTIMES.iter().any(|runtime| name.starts_with(runtime)) {
-                let symbols = self.symbols.entry(map.path.clone()).or_insert_with(|| {
-                    // As the process sees it, which may have another root.
-                    let inside = map.path.strip_prefix("/").unwrap_or(&map.path);
-                    Symbols::of(&self.directory.join("root").join(inside))
+                let offset = (ip - map.start).checked_add(map.offset);
+                let function = self.local.as_ref().zip(offset).and_then(|(local, offset)| {
+                    symbols(&mut self.symbols, local, proc_root, pid, map)?.at(offset)
                 });
-                let function = symbols.at(ip - map.start + map.offset);
                 return Site::Wait(match function {
                     Some(function) => format!("{function} of {name}"),
                     None => name.to_owned(),
@@ -156,10 +209,7 @@ impl Process {
                 return Site::Wait("a loop that looks at the clock".into());
             }
         }
-        let mut code = [0; 2 * LOOP_MAX as usize];
-        let start = ip.saturating_sub(LOOP_MAX);
-        let read = self.memory.as_ref().and_then(|memory| memory.read_at(&mut code, start).ok());
-        let code = &code[..read.unwrap_or(0)];
+        let Some(start) = ip.checked_sub(LOOP_MAX) else { return Site::Work };
         if cfg!(target_arch = "x86_64") && is_waiting_loop(code, start, ip) {
             return Site::Wait(format!("a loop in {}", name.unwrap_or("code without a file")));
         }
@@ -167,34 +217,19 @@ impl Process {
     }
 }
 
-impl Mapping {
-    fn holds(&self, ip: u64) -> bool {
-        (self.start..self.end).contains(&ip)
+/// The functions of a mapped file; none where it is not read.
+fn symbols<'a>(
+    known: &'a mut BTreeMap<Identity, Symbols>,
+    local: &Local,
+    proc_root: &Path,
+    pid: u32,
+    map: &Mapping,
+) -> Option<&'a Symbols> {
+    let (identity, file) = local.open(proc_root, pid, map)?;
+    if !known.contains_key(&identity) && known.len() < FILES_MAX {
+        known.insert(identity, Symbols::of(file));
     }
-}
-
-/// The executable mappings of a process; none where they may not be read.
-fn mappings(pid: u32) -> Vec<Mapping> {
-    use procfs::process::{MMPermissions, MMapPath};
-    let maps = procfs::process::Process::new(pid as i32).and_then(|process| process.maps());
-    let executable = |map: &procfs::process::MemoryMap| map.perms.contains(MMPermissions::EXECUTE);
-    let mapping = |map: procfs::process::MemoryMap| Mapping {
-        start: map.address.0,
-        end: map.address.1,
-        offset: map.offset,
-        name: match &map.pathname {
-            MMapPath::Path(path) => {
-                path.file_name().unwrap_or_default().to_string_lossy().into_owned()
-            }
-            MMapPath::Vdso => VDSO.to_owned(),
-            _ => String::new(),
-        },
-        path: match map.pathname {
-            MMapPath::Path(path) => path,
-            _ => PathBuf::new(),
-        },
-    };
-    maps.into_iter().flatten().filter(executable).map(mapping).collect()
+    known.get(&identity)
 }
 
 /// Whether the instruction at `ip` is in a loop that does nothing but wait; `code` begins at
@@ -293,7 +328,8 @@ mod tests {
     #[test]
     fn system_calls_that_wait() {
         let mut sites = Sites::default();
-        let mut of = |call| sites.of(Path::new("/proc"), std::process::id(), 0, Some(call));
+        let (proc_root, own) = (Path::new("/proc"), std::process::id());
+        let mut of = |call| sites.of(proc_root, own, 0, Some(call), &[0; 2 * CODE_BYTES]);
         assert_eq!(of(FUTEX), Site::Wait("futex".into()));
         assert_eq!(of(SCHED_YIELD), Site::Wait("sched_yield".into()));
         assert_eq!(of(0), Site::Work);

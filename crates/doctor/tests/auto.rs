@@ -3,6 +3,7 @@
 mod programs;
 
 use std::{
+    io::{BufRead, BufReader},
     ops::Deref,
     process::{Output, Stdio},
     thread,
@@ -231,28 +232,28 @@ fn needs_root_auto_without_measuring_is_a_gang() {
     assert_eq!(place.job("program").unwrap().policy, Policy::gang);
 }
 
+/// Those that prove jobs for a daemon.
+fn doctors(daemon: u32) -> Vec<Pid> {
+    let tasks = std::fs::read_dir(format!("/proc/{daemon}/task")).into_iter().flatten().flatten();
+    let children = tasks.filter_map(|it| std::fs::read_to_string(it.path().join("children")).ok());
+    let all: Vec<i32> = children
+        .flat_map(|line| {
+            line.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()
+        })
+        .collect();
+    let is_doctor = |pid: &i32| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm"))
+            .is_ok_and(|it| it.starts_with("gang-doctor"))
+    };
+    all.into_iter().filter(is_doctor).filter_map(Pid::from_raw).collect()
+}
+
 #[test]
 fn needs_root_and_bpf_who_proves_jobs_may_be_killed() {
     let Some(place) = Place::new(None) else { return };
     let spin = ["bash", "-c", "while [ $SECONDS -lt 600 ]; do :; done"];
     let program = place.run("program", &["--policy", "auto", "--min", "1"], &spin);
-    let daemon = place.pid();
-    let doctors = || -> Vec<Pid> {
-        let path = format!("/proc/{daemon}/task");
-        let tasks = std::fs::read_dir(path).into_iter().flatten().flatten();
-        let children =
-            tasks.filter_map(|it| std::fs::read_to_string(it.path().join("children")).ok());
-        let all: Vec<i32> = children
-            .flat_map(|line| {
-                line.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()
-            })
-            .collect();
-        let is_doctor = |pid: &i32| {
-            std::fs::read_to_string(format!("/proc/{pid}/comm"))
-                .is_ok_and(|it| it.starts_with("gang-doctor"))
-        };
-        all.into_iter().filter(is_doctor).filter_map(Pid::from_raw).collect()
-    };
+    let doctors = || doctors(place.pid());
     if !place.is_looked_at("program") {
         return;
     }
@@ -266,6 +267,102 @@ fn needs_root_and_bpf_who_proves_jobs_may_be_killed() {
     wait_until("another one comes", || doctors().first().is_some_and(|&it| it != first));
     drop(program);
     wait_until("it goes after the last job", || doctors().is_empty());
+}
+
+#[test]
+fn needs_root_and_bpf_who_proves_jobs_may_hang() {
+    let Some(place) = Place::new(None) else { return };
+    let spin = ["bash", "-c", "while [ $SECONDS -lt 600 ]; do :; done"];
+    let program = place.run("program", &["--policy", "auto", "--min", "1"], &spin);
+    let doctors = || doctors(place.pid());
+    if !place.is_looked_at("program") {
+        return;
+    }
+    let first = wait_for("one proves jobs", || doctors().first().copied());
+    // As it would be left if this were in the middle of a trial.
+    let id = place.job("program").unwrap().id;
+    let trial =
+        Decision { policy: Policy::none, decided: false, gain: None, because: "tried".into() };
+    kill_process(first, Signal::STOP).unwrap();
+    place.client().decide(id, trial).unwrap();
+    let slots = place.job("program").unwrap().slots;
+    let is_because = |text: &str| {
+        place.job("program").unwrap().decision.is_some_and(|it| it.because.contains(text))
+    };
+    wait_until("it is ended", || is_because("silent"));
+    wait_until("the job has slots again", || place.job("program").unwrap().slots > slots + 10);
+    wait_until("another one comes", || doctors().first().is_some_and(|&it| it != first));
+    drop(program);
+    wait_until("it goes after the last job", || doctors().is_empty());
+}
+
+#[test]
+fn needs_root_and_bpf_who_proves_jobs_has_few_rights() {
+    let Some(place) = Place::new(None) else { return };
+    let spin = ["bash", "-c", "while [ $SECONDS -lt 600 ]; do :; done"];
+    let _program = place.run("program", &["--policy", "auto", "--min", "1"], &spin);
+    if !place.is_looked_at("program") {
+        return;
+    }
+    let doctor = wait_for("one proves jobs", || doctors(place.pid()).first().copied());
+    let of = |file: &str, key: &str| {
+        let path = format!("/proc/{}/{file}", doctor.as_raw_nonzero());
+        let text = std::fs::read_to_string(path).unwrap();
+        let line = text.lines().find(|line| line.starts_with(key)).unwrap();
+        line[key.len()..].split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    // Or CAP_SYS_ADMIN, where the first two are not there.
+    let few = |sets: &str| {
+        let set = u64::from_str_radix(&of("status", sets)[0], 16).unwrap();
+        let bit = |capability: u64| 1 << capability;
+        [bit(39) | bit(38) | bit(19), bit(21) | bit(19)].contains(&set)
+    };
+    assert!(few("CapEff:") && few("CapPrm:"), "{:?}", of("status", "CapEff:"));
+    assert_eq!((of("status", "CapInh:"), of("status", "CapAmb:")), (none(), none()));
+    assert_eq!(of("status", "NoNewPrivs:"), ["1"]);
+    assert_ne!(of("limits", "Max address space")[0], "unlimited");
+}
+
+/// A user that the machine's databases do not have: the daemon gives the number of its own.
+const USER: &str = "61184";
+
+#[test]
+fn needs_root_and_bpf_user_of_its_own_proves_jobs() {
+    // The daemon finds no gang-doctor, and this test starts one.
+    let Some(place) = Place::new(Some(&["gang", "gangd"])) else { return };
+    let Some(meet) = programs::meet(place.directory.path()) else { return };
+    let cpus = thread::available_parallelism().unwrap().get();
+    let _rivals: Vec<Program> = (0..2 * cpus).map(|_| Program::spinner()).collect();
+    let program = [meet.to_str().unwrap(), "uneven"];
+    let _program = place.run("program", &["--policy", "auto"], &program);
+    let mut doctor = place.command(env!("CARGO_BIN_EXE_gang-doctor"));
+    doctor.args(["--auto", "--cost", "0.5", "--user", USER, USER]);
+    let mut doctor = doctor.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(doctor.stdout.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    if line != "ready\n" {
+        assert!(line.contains("built without") || line.contains("the kernel refuses"), "{line}");
+        doctor.wait().unwrap();
+        return skipped(line);
+    }
+    // It is to be heard, so that it does not wait.
+    let heard = thread::spawn(move || said.lines().map_while(Result::ok).collect::<Vec<_>>());
+    let status = std::fs::read_to_string(format!("/proc/{}/status", doctor.id())).unwrap();
+    assert!(status.contains(&format!("\nUid:\t{0}\t{0}\t{0}\t{0}\n", USER)), "{status}");
+    assert!(status.contains("\nGroups:\t \n"), "{status}");
+    wait_until("it is compared", || {
+        let decision = place.job("program").unwrap().decision.unwrap();
+        decision.gain.is_some() || decision.policy.is_some()
+    });
+    drop(doctor.stdin.take());
+    doctor.wait().unwrap();
+    let id = place.job("program").unwrap().id;
+    assert!(heard.join().unwrap().contains(&format!("job {id}")));
+}
+
+fn none() -> Vec<String> {
+    vec!["0000000000000000".into()]
 }
 
 #[test]

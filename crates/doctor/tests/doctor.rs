@@ -289,7 +289,7 @@ fn said_of(function: &str, compiler: &str, flags: &[&str]) -> Option<Site> {
     let mut line = String::new();
     BufReader::new(waiting.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let address = u64::from_str_radix(line.trim().trim_start_matches("0x"), 16).unwrap();
-    let site = Sites::default().of(Path::new("/proc"), waiting.id(), address, None);
+    let site = Sites::with_names().of(Path::new("/proc"), waiting.id(), address, None, &[0; 128]);
     waiting.stdin.take().unwrap().write_all(b"\n").unwrap();
     waiting.wait().unwrap();
     Some(site)

@@ -162,6 +162,14 @@ fn root_of(mountinfo: &str, controllers: &str) -> Option<PathBuf> {
     })
 }
 
+/// A path without the slashes at its beginning; none where its text has parts that are no names of
+/// groups. Other spellings of the same path are refused: a group has one name.
+pub fn below(path: &str) -> Option<&str> {
+    let relative = path.trim_start_matches('/');
+    let is_name = |part: &str| !["", ".", ".."].contains(&part) && !part.contains('\0');
+    relative.split('/').all(is_name).then_some(relative)
+}
+
 /// The file system of version 2 (`CGROUP2_SUPER_MAGIC` of `linux/magic.h`).
 const CGROUP2: rustix::fs::FsWord = 0x6367_7270;
 
@@ -181,11 +189,8 @@ impl Group {
     /// The path leads through no link, out of no directory and into no other file system, so that
     /// every file of the group is the kernel's.
     pub fn named(root: &Path, path: &str) -> Result<Group> {
-        let relative = path.trim_start_matches('/');
         let error = |e: io::Error| Error::new("find cgroup", path.to_owned(), e);
-        if relative.is_empty() || relative.split('/').any(|part| ["", ".", ".."].contains(&part)) {
-            return Err(error(io::ErrorKind::InvalidInput.into()));
-        }
+        let relative = below(path).ok_or_else(|| error(io::ErrorKind::InvalidInput.into()))?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let found = File::open(root).and_then(|root| {
             let way = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;

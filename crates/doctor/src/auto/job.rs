@@ -23,6 +23,7 @@ use crate::{
     diagnosis::Diagnosis,
     observation::Observation,
     proof::{self, Pair, Seen, Subject, WARM_UP},
+    pulse::Pulse,
     sampler::{Sampler, Ticks},
 };
 
@@ -48,6 +49,7 @@ pub struct Around {
 
 pub struct AutoJob {
     id: i64,
+    pulse: Pulse,
     cpus: usize,
     cgroup: Option<PathBuf>,
     around: Around,
@@ -75,9 +77,10 @@ enum Stage {
 }
 
 impl AutoJob {
-    pub fn new(job: &v1::Job, cost: f64, now: Instant) -> AutoJob {
+    pub fn new(job: &v1::Job, cost: f64, pulse: Pulse, now: Instant) -> AutoJob {
         AutoJob {
             id: job.id,
+            pulse,
             cpus: usize::try_from(job.cpus).unwrap_or(1),
             cgroup: None,
             around: Around::default(),
@@ -193,6 +196,7 @@ impl AutoJob {
     pub fn prove(&mut self, roots: &Roots, client: &mut Client) -> Result<()> {
         let Stage::Open { usual, .. } = &self.stage else { return Ok(()) };
         let usual = usual.clone();
+        self.pulse.at(Some(self.id))?;
         let mut tried = Tried { client: &mut *client, job: self.id, is_at: usual.clone() };
         let found = self.compare(roots, &mut tried);
         let decided = match found {
@@ -218,7 +222,8 @@ impl AutoJob {
         let period = self.period();
         let Stage::Open { pairs, .. } = &mut self.stage else { return Ok(None) };
         let Some(cgroup) = &self.cgroup else { return Ok(None) };
-        let mut sampler = Sampler::begin(roots, cgroup, self.cpus, Ticks::Many)?;
+        let sampler = Sampler::begin(roots, cgroup, self.cpus, Ticks::Many)?;
+        let mut sampler = sampler.with_pulse(&self.pulse);
         self.ledger.began();
         let began = Instant::now();
         while self
@@ -273,6 +278,7 @@ impl AutoJob {
     /// Looks whether it behaves as it did when it was decided.
     pub fn glance(&mut self, roots: &Roots) -> Result<()> {
         let Some(cgroup) = &self.cgroup else { return Ok(()) };
+        self.pulse.at(Some(self.id))?;
         let now = glance(roots, cgroup, self.cpus, self.around.competition)?;
         self.ledger.began();
         self.ledger.watched(GLANCE.as_secs_f64());

@@ -11,7 +11,9 @@
 //! it is compared again. All of this is paid from an account (`ledger`).
 //!
 //! Properties: a job is never left as it was tried: the daemon takes it back where this program
-//! ends.
+//! ends or falls silent ([`crate::pulse`]). Of a job no file is opened, and nothing is read but the
+//! kernel's lists and figures; this program gives up all rights that that does not take
+//! ([`crate::confinement`]).
 
 mod behaviour;
 mod glances;
@@ -20,7 +22,7 @@ mod ledger;
 mod verdict;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::{Read, Write},
     path::Path,
     time::{Duration, Instant},
@@ -35,7 +37,10 @@ use gang_protocol::{
 };
 
 use crate::{
+    cli::Auto,
+    confinement::confine,
     program::{is_awake, is_gang},
+    pulse::Pulse,
     sampler::{Sampler, Ticks},
 };
 use behaviour::Competition;
@@ -51,12 +56,14 @@ const LISTING: u32 = 100;
 const GLANCE_EVERY: Duration = Duration::from_secs(5);
 
 /// Proves jobs until the daemon ends, or closes our standard input. Says first on standard output
-/// whether it can measure here: `ready`, or why not. It may cost each job the share `cost` of its
-/// time.
-pub fn run(cost: f64) -> Result<()> {
+/// whether it can measure here: `ready`, or why not.
+pub fn run(Auto { cost, without, user }: Auto) -> Result<()> {
+    // As the user that started this program: the daemon decides by that what this client may do.
+    let client = Client::find().context("cannot find the daemon whose jobs are to be proved")?;
     let roots = Roots::default();
     // Which group does not matter: none of its threads needs to be there.
-    let tried = Sampler::begin(&roots, Path::new("/"), 1, Ticks::Many).map(drop);
+    let tried = confine(user)
+        .and_then(|()| Sampler::begin(&roots, Path::new("/"), 1, Ticks::Many).map(drop));
     let mut stdout = std::io::stdout();
     match &tried {
         Ok(()) => writeln!(stdout, "ready")?,
@@ -70,8 +77,9 @@ pub fn run(cost: f64) -> Result<()> {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         std::process::exit(0);
     });
-    let client = Client::find().context("cannot find the daemon whose jobs are to be proved")?;
-    Prover { roots, client, cost, jobs: BTreeMap::new(), next_glance: Instant::now() }.run()
+    let pulse = Pulse::beating();
+    let (jobs, next_glance) = (BTreeMap::new(), Instant::now());
+    Prover { roots, client, cost, without, pulse, jobs, next_glance }.run()
 }
 
 struct Prover {
@@ -79,6 +87,9 @@ struct Prover {
     client: Client,
     /// The cost that a job may have, as a share of its time.
     cost: f64,
+    /// Jobs at which doctors before this one ended.
+    without: BTreeSet<i64>,
+    pulse: Pulse,
     jobs: BTreeMap<i64, AutoJob>,
     next_glance: Instant,
 }
@@ -86,6 +97,7 @@ struct Prover {
 impl Prover {
     fn run(mut self) -> Result<()> {
         loop {
+            self.pulse.at(None)?;
             let began = Instant::now();
             let jobs = self.client.list_jobs()?.jobs;
             let status = self.client.status()?.status;
@@ -93,8 +105,21 @@ impl Prover {
             self.note(&jobs, &status);
             let worked = self.work()?;
             if !worked {
-                std::thread::sleep(ROUND.max(listed * LISTING));
+                self.pulse.at(None)?;
+                self.rest(ROUND.max(listed * LISTING))?;
             }
+        }
+    }
+
+    fn rest(&self, length: Duration) -> Result<()> {
+        let end = Instant::now() + length;
+        loop {
+            self.pulse.beat()?;
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(ROUND));
         }
     }
 
@@ -103,11 +128,13 @@ impl Prover {
         let now = Instant::now();
         let is_auto = |id: &i64| jobs.iter().any(|it| it.id == *id && it.policy == Policy::auto);
         self.jobs.retain(|id, _| is_auto(id));
-        for job in jobs.iter().filter(|job| job.policy == Policy::auto) {
+        let without = &self.without;
+        let measured = |job: &&v1::Job| job.policy == Policy::auto && !without.contains(&job.id);
+        for job in jobs.iter().filter(measured) {
             let around = around(job, jobs, status);
             self.jobs
                 .entry(job.id)
-                .or_insert_with(|| AutoJob::new(job, self.cost, now))
+                .or_insert_with(|| AutoJob::new(job, self.cost, self.pulse.clone(), now))
                 .note(job, around, now);
         }
     }

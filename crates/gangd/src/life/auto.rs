@@ -143,6 +143,15 @@ impl Daemon {
             self.conductor.ask(|state| state.core.jobs.values().any(|job| job.auto.is_some()));
         any.unwrap_or(false)
     }
+
+    /// The jobs of policy `auto`.
+    pub fn auto_jobs(&self) -> Vec<JobId> {
+        let found = self.conductor.ask(|state| {
+            let jobs = state.core.jobs.values().filter(|job| job.auto.is_some());
+            jobs.map(|job| job.id).collect()
+        });
+        found.unwrap_or_default()
+    }
 }
 
 #[cfg(test)]

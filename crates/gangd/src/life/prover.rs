@@ -5,23 +5,27 @@
 //!
 //! Approach: `gang-doctor --auto` is a client like any other, in a process of its own. The daemon
 //! starts it for the first job of policy `auto` and ends it after the last. The program prints one
-//! line: that it can measure here, or why not. It ends at the end of its standard input, also where
-//! the daemon was killed.
+//! line: that it can measure here, or why not. Then it says at which job it is, once a second. It
+//! ends at the end of its standard input, also where the daemon was killed. It gives up the rights
+//! that it does not need, and becomes the user `gang-doctor` where the machine has that user.
 //!
 //! Properties: while the program is not there, jobs are scheduled by the last decision, and say why
-//! nothing is measured.
+//! nothing is measured. A program that falls silent is ended, and nothing waits for its end. A job
+//! at which that happened twice is not measured any more, so that the others are.
 
 use std::{
-    fs::File,
-    io::{BufRead, BufReader},
-    os::{fd::OwnedFd, unix::process::CommandExt},
+    collections::BTreeMap,
+    io::Read,
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStdout, Command, Stdio},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use gang_linux::clock;
+use gang_schedule::JobId;
+use nix::unistd::User;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::daemon::Daemon;
@@ -42,8 +46,20 @@ const ROUND: Duration = Duration::from_millis(250);
 /// The wait before one is started again that ended by itself.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// How long the program may take to end.
+/// How long the program may take to end, and again once it is killed.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
+
+/// A program that has said nothing for so long hangs. It waits for the daemon for less.
+const SILENT: Duration = Duration::from_secs(30);
+
+/// A job at which so many programs ended is not measured any more.
+const ENDS_MAX: u32 = 2;
+
+/// The user that the program becomes.
+const USER: &str = "gang-doctor";
+
+/// The longest line of the program that is kept.
+const LINE_MAX: usize = 4096;
 
 /// How it stands with the proving of jobs.
 #[derive(Default)]
@@ -109,6 +125,7 @@ fn keep(daemon: &Arc<Daemon>) {
     let prover = &daemon.prover;
     let mut next = Instant::now();
     let mut running: Option<Running> = None;
+    let mut ends = Ends::default();
     // A job that is registered has some time to come.
     let mut needed_until = Instant::now() + READY_WITHIN;
     loop {
@@ -126,13 +143,15 @@ fn keep(daemon: &Arc<Daemon>) {
         }
         let ended = running.as_mut().and_then(Running::has_ended);
         if let Some(how) = ended {
-            running = None;
+            let at = running.take().and_then(|it| it.at);
+            let how = ends.count(at, &how);
             tracing::warn!(how, "gang-doctor, which proves jobs, has ended; they stay as decided");
             fail(daemon, format!("gang-doctor ended: {how}"));
             next = Instant::now() + RETRY;
         }
         if running.is_none() && Instant::now() >= next {
-            match Running::start(daemon) {
+            ends.forget_all_but(&daemon.auto_jobs());
+            match Running::start(daemon, &ends.passed_over()) {
                 Ok(started) => {
                     running = Some(started);
                     prover.set(Phase::Ready);
@@ -153,20 +172,57 @@ fn fail(daemon: &Daemon, reason: String) {
     daemon.prover.set(Phase::Cannot(reason));
 }
 
+/// How many programs ended at a job.
+#[derive(Default)]
+struct Ends(BTreeMap<JobId, u32>);
+
+impl Ends {
+    /// One more ended, at this job; how it ended, with the job.
+    fn count(&mut self, at: Option<JobId>, how: &str) -> String {
+        let Some(job) = at else { return how.to_owned() };
+        let count = self.0.entry(job).or_default();
+        *count += 1;
+        match *count {
+            ENDS_MAX.. => format!("{how}, again at job {job}, which is not measured any more"),
+            _ => format!("{how}, at job {job}"),
+        }
+    }
+
+    fn passed_over(&self) -> Vec<JobId> {
+        let often = self.0.iter().filter(|(_, count)| **count >= ENDS_MAX);
+        often.map(|(job, _)| *job).collect()
+    }
+
+    fn forget_all_but(&mut self, jobs: &[JobId]) {
+        self.0.retain(|job, _| jobs.contains(job));
+    }
+}
+
 /// A program that runs, and ends when this is dropped.
 struct Running {
     child: Child,
+    said: Said<ChildStdout>,
+    /// The job that it is at.
+    at: Option<JobId>,
+    heard: Instant,
 }
 
 impl Running {
-    fn start(daemon: &Daemon) -> Result<Running, String> {
+    fn start(daemon: &Daemon, without: &[JobId]) -> Result<Running, String> {
         let program = program().ok_or(
             "cannot find the program gang-doctor beside gangd or in ../libexec/gangd; install it",
         )?;
-        let mut child = Command::new(&program)
-            .arg("--auto")
-            .arg("--cost")
-            .arg(daemon.settings().proof_cost.to_string())
+        let mut command = Command::new(&program);
+        command.arg("--auto").arg("--cost").arg(daemon.settings().proof_cost.to_string());
+        if !without.is_empty() {
+            let jobs: Vec<String> = without.iter().map(ToString::to_string).collect();
+            command.arg("--without").arg(jobs.join(","));
+        }
+        // The machine's database of users may be on another machine.
+        if let Ok(Some(user)) = User::from_name(USER) {
+            command.arg("--user").args([user.uid.to_string(), user.gid.to_string()]);
+        }
+        let mut child = command
             .env("GANG_SOCKET", &daemon.instance.socket)
             .process_group(0)
             .current_dir("/")
@@ -174,21 +230,50 @@ impl Running {
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|error| format!("cannot execute {}: {error}", program.display()))?;
-        let said = child.stdout.take().map(OwnedFd::from);
-        let running = Running { child };
-        match said.and_then(first_line).as_deref() {
+        let stdout = child.stdout.take().expect("its standard output is a pipe");
+        let said = Said { from: stdout, line: Vec::new(), has_ended: false };
+        let mut running = Running { child, said, at: None, heard: Instant::now() };
+        match running.said.line_within(READY_WITHIN).as_deref() {
             Some(READY) => Ok(running),
-            Some("") => Err(format!("{} ended without a reason", program.display())),
             Some(reason) => Err(reason.to_owned()),
+            None if running.said.has_ended => {
+                Err(format!("{} ended without a reason", program.display()))
+            }
             None => Err(format!("{} did not say whether it can measure", program.display())),
         }
     }
 
+    /// How it has ended, or was ended.
     fn has_ended(&mut self) -> Option<String> {
-        match self.child.try_wait() {
+        let ended = match self.child.try_wait() {
             Ok(None) => None,
             Ok(Some(status)) => Some(status.to_string()),
             Err(error) => Some(error.to_string()),
+        };
+        while let Some(line) = self.said.line_within(Duration::ZERO) {
+            self.at = job_of(&line);
+            self.heard = Instant::now();
+        }
+        if ended.is_some() {
+            return ended;
+        }
+        (self.heard.elapsed() > SILENT).then(|| {
+            // It would not hear that its standard input has ended.
+            let _ = self.child.kill();
+            format!("it was silent for {} s", SILENT.as_secs())
+        })
+    }
+
+    fn has_ended_within(&mut self, length: Duration) -> bool {
+        let end = Instant::now() + length;
+        loop {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return true;
+            }
+            if Instant::now() >= end {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 }
@@ -196,25 +281,65 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
-        let end = Instant::now() + ENDS_WITHIN;
-        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(10));
+        if self.has_ended_within(ENDS_WITHIN) {
+            return;
         }
         let _ = self.child.kill();
-        let _ = self.child.wait();
+        // The kernel may keep it for as long as somebody else's file system likes.
+        if !self.has_ended_within(ENDS_WITHIN) {
+            tracing::warn!(pid = self.child.id(), "gang-doctor was killed, and does not end");
+        }
     }
 }
 
-/// The first line, or what there is of it at the end; `None` where none comes in time.
-fn first_line(said: OwnedFd) -> Option<String> {
-    let mut fds = [PollFd::new(&said, PollFlags::IN)];
-    match poll(&mut fds, Some(&clock::timespec(READY_WITHIN))) {
-        Ok(0) | Err(_) => return None,
-        Ok(_) => {}
+/// The job of a line `job 7`; none for `idle`.
+fn job_of(line: &str) -> Option<JobId> {
+    line.strip_prefix("job ")?.parse().ok().map(JobId)
+}
+
+/// The lines that a program prints.
+struct Said<From> {
+    from: From,
+    /// The beginning of the next one.
+    line: Vec<u8>,
+    has_ended: bool,
+}
+
+impl<From: Read + std::os::fd::AsFd> Said<From> {
+    /// The next line, or what there is of it at the end; `None` where none comes in time. A line
+    /// that is only begun is not waited for beyond that.
+    fn line_within(&mut self, length: Duration) -> Option<String> {
+        let end = Instant::now() + length;
+        loop {
+            if let Some(at) = self.line.iter().position(|&byte| byte == b'\n') {
+                let rest = self.line.split_off(at + 1);
+                return Some(text(&std::mem::replace(&mut self.line, rest)));
+            }
+            if self.line.len() >= LINE_MAX {
+                self.line.clear();
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            let mut fds = [PollFd::new(&self.from, PollFlags::IN)];
+            let is_there =
+                poll(&mut fds, Some(&clock::timespec(left))).is_ok_and(|count| count > 0);
+            if self.has_ended || !is_there {
+                return None;
+            }
+            let mut bytes = [0; 512];
+            let read = self.from.read(&mut bytes).unwrap_or(0);
+            self.line.extend_from_slice(&bytes[..read]);
+            if read == 0 {
+                self.has_ended = true;
+                let last = text(&std::mem::take(&mut self.line));
+                return (!last.is_empty()).then_some(last);
+            }
+        }
     }
-    let mut line = String::new();
-    BufReader::new(File::from(said)).read_line(&mut line).ok()?;
-    Some(line.trim().chars().filter(|it| !it.is_control()).take(300).collect())
+}
+
+fn text(line: &[u8]) -> String {
+    let line = String::from_utf8_lossy(line);
+    line.trim().chars().filter(|it| !it.is_control()).take(300).collect()
 }
 
 /// The program: beside this one (a build directory), or where it is installed.
@@ -224,4 +349,56 @@ fn program() -> Option<PathBuf> {
     [directory.join("gang-doctor"), directory.join("../libexec/gangd/gang-doctor")]
         .into_iter()
         .find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{PipeReader, Write, pipe},
+        iter::from_fn,
+    };
+
+    use super::*;
+
+    fn lines(said: &mut Said<PipeReader>) -> Vec<String> {
+        from_fn(|| said.line_within(Duration::ZERO)).collect()
+    }
+
+    #[test]
+    fn lines_are_heard_as_they_come() {
+        let (from, mut to) = pipe().unwrap();
+        let mut said = Said { from, line: Vec::new(), has_ended: false };
+        assert_eq!(lines(&mut said), [""; 0]);
+        to.write_all(b"ready\njob 7\nid").unwrap();
+        assert_eq!(lines(&mut said), ["ready", "job 7"]);
+        to.write_all(b"le\nnot \x1bwhole").unwrap();
+        assert_eq!((lines(&mut said), said.has_ended), (vec!["idle".to_owned()], false));
+        drop(to);
+        assert_eq!((lines(&mut said), said.has_ended), (vec!["not whole".to_owned()], true));
+        assert_eq!(["job 7", "idle", "job x"].map(job_of), [Some(JobId(7)), None, None]);
+    }
+
+    #[test]
+    fn line_without_end_is_not_kept() {
+        let (from, mut to) = pipe().unwrap();
+        let mut said = Said { from, line: Vec::new(), has_ended: false };
+        for _ in 0..100 {
+            to.write_all(&[b'x'; 1000]).unwrap();
+            assert_eq!(lines(&mut said), [""; 0]);
+            assert!(said.line.len() <= LINE_MAX + 512);
+        }
+    }
+
+    #[test]
+    fn job_at_which_two_ended_is_passed_over() {
+        let mut ends = Ends::default();
+        assert_eq!(ends.count(Some(JobId(7)), "it was killed"), "it was killed, at job 7");
+        assert_eq!(ends.count(None, "it was killed"), "it was killed");
+        ends.count(Some(JobId(8)), "it was killed");
+        assert_eq!(ends.passed_over(), []);
+        assert!(ends.count(Some(JobId(7)), "it was killed").contains("again at job 7, which is"));
+        assert_eq!(ends.passed_over(), [JobId(7)]);
+        ends.forget_all_but(&[JobId(8)]);
+        assert_eq!((ends.passed_over(), ends.0.len()), (vec![], 1));
+    }
 }

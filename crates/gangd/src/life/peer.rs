@@ -54,7 +54,17 @@ impl Peer {
         self.pid.ok_or_else(|| Error::not_permitted(operation, UNSEEN))
     }
 
-    pub fn permit(self, job: JobId, owner_uid: u32, operation: &str) -> Result<(), Error> {
+    /// `seen_alone`: see [`Daemon::seen_alone`]. A job that the peer does not see is none to him.
+    pub fn permit(
+        self,
+        job: JobId,
+        owner_uid: u32,
+        operation: &str,
+        seen_alone: Option<u32>,
+    ) -> Result<(), Error> {
+        if seen_alone.is_some_and(|uid| uid != owner_uid) {
+            return Err(Error::NoSuchJob(job));
+        }
         if self.may_act_for(owner_uid) {
             return Ok(());
         }
@@ -75,6 +85,12 @@ impl Daemon {
     pub fn permit(&self, peer: Peer, job: JobId, operation: &str) -> Result<u32, Error> {
         let owner_uid =
             self.conductor.ask(move |state| state.job(job).map(|job| job.owner_uid))??;
-        peer.permit(job, owner_uid, operation).map(|()| owner_uid)
+        peer.permit(job, owner_uid, operation, self.seen_alone(peer)).map(|()| owner_uid)
+    }
+
+    /// The user whose jobs are all that the peer sees; absent for a peer that sees the jobs of all
+    /// users.
+    pub fn seen_alone(&self, peer: Peer) -> Option<u32> {
+        (self.settings().private && !peer.is_administrator()).then_some(peer.uid)
     }
 }

@@ -5,7 +5,10 @@ mod place;
 
 use std::{
     fs::{self, Permissions},
-    os::unix::fs::{PermissionsExt, chown, symlink},
+    os::unix::{
+        fs::{PermissionsExt, chown, symlink},
+        process::CommandExt,
+    },
     path::PathBuf,
     process::Stdio,
 };
@@ -71,7 +74,9 @@ fn needs_root_place_of_a_stranger_is_not_taken() {
             let output = command.stdin(Stdio::null()).output().unwrap();
             let reason = stderr(&output);
             assert!(!output.status.success(), "{command:?}: {}", stdout(&output));
-            for words in [why, "gangd keeps files only in a directory of its own user (0)", "name another"] {
+            for words in
+                [why, "gangd keeps files only in a directory of its own user (0)", "name another"]
+            {
                 assert!(reason.contains(words), "{command:?}: {reason}");
             }
         }
@@ -88,10 +93,8 @@ fn needs_root_daemon_writes_through_no_link() {
     }
     let place = gang_daemon::Place::new();
     let dear = plant(&place);
-    let configuration = format!(
-        "status_file = true\n[history]\npath = {:?}\n",
-        place.path("history.db")
-    );
+    let configuration =
+        format!("status_file = true\n[history]\npath = {:?}\n", place.path("history.db"));
     let options = Options {
         configuration: &configuration,
         flags: &["--backend", "rt", "--no-uncontended-passthrough"],
@@ -124,6 +127,28 @@ fn needs_root_daemon_runs_no_program_of_the_path() {
     let usual = Place::new(&[]).status().backends;
     let place = Place::launched(&["env", "PATH=/nowhere"], "", &[]);
     assert_eq!(place.status().backends, usual, "each is tried, on a process");
+}
+
+/// A user hears of the jobs of a dead daemon, though he cannot list them.
+#[test]
+fn needs_root_users_hear_of_jobs_that_root_must_release() {
+    if !is_root() || !are_built(&["gang"]) {
+        return;
+    }
+    let place = gang_daemon::Place::with_copies(&["gang"]);
+    place.open_to_everybody(0o755);
+    let hears = || {
+        let mut gang = place.command(place.path("gang"));
+        let output = gang.arg("ls").uid(STRANGER).current_dir("/").output().unwrap();
+        stderr(&output).contains("died and left jobs")
+    };
+    assert!(!hears());
+    fs::create_dir(place.jobs_dir()).unwrap();
+    fs::write(place.jobs_dir().join("1.json"), "").unwrap();
+    for mode in [0o755, 0o711] {
+        fs::set_permissions(place.jobs_dir(), Permissions::from_mode(mode)).unwrap();
+        assert!(hears(), "{mode:o}");
+    }
 }
 
 #[test]

@@ -25,8 +25,8 @@ const USER: u32 = 1;
 /// The words that make a program one with the unit's capabilities, and no others; `None` where
 /// there is no setpriv(1) that knows them.
 fn with_capabilities_of_the_unit() -> Option<Vec<String>> {
-    let unit = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../integrations/systemd/gangd.service.in");
+    let unit =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../integrations/systemd/gangd.service.in");
     let unit = fs::read_to_string(unit).unwrap();
     let set = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
     let names = set.expect("the unit has a set").split(' ').map(|name| {

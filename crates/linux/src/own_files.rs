@@ -51,7 +51,10 @@ fn fault(is_directory: bool, uid: u32, mode: u32, own_uid: u32) -> Option<String
     } else if uid != own_uid {
         (format!("it belongs to user {uid}"), "name another, or have it removed")
     } else if mode & WRITE_OF_OTHERS != 0 {
-        (format!("others may write to it (mode {:04o})", mode & 0o7777), "chmod go-w, or name another")
+        (
+            format!("others may write to it (mode {:04o})", mode & 0o7777),
+            "chmod go-w, or name another",
+        )
     } else {
         return None;
     };
@@ -229,7 +232,11 @@ mod tests {
         assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o600);
         let is_shared = share_with(&file, 7).unwrap();
         let mode = if is_shared { 0o640 } else { 0o600 };
-        assert_eq!(file.metadata().unwrap().mode() & 0o777, mode, "the mask is in place of a group");
+        assert_eq!(
+            file.metadata().unwrap().mode() & 0o777,
+            mode,
+            "the mask is in place of a group"
+        );
         if is_shared {
             let mut list = [0; 64];
             let read = rustix::fs::fgetxattr(&file, c"system.posix_acl_access", &mut list).unwrap();

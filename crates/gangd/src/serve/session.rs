@@ -431,7 +431,9 @@ impl Session {
 fn hide_strangers(proc_root: &Path, uid: u32, culprits: &mut [v1::Culprit]) {
     let is_seen = |culprit: &v1::Culprit| {
         let owner = std::fs::metadata(proc_root.join(culprit.pid.to_string()));
-        culprit.pid == 0 || culprit.sched_policy == "kernel" || owner.is_ok_and(|it| it.uid() == uid)
+        culprit.pid == 0
+            || culprit.sched_policy == "kernel"
+            || owner.is_ok_and(|it| it.uid() == uid)
     };
     for culprit in culprits.iter_mut().filter(|culprit| !is_seen(culprit)) {
         (culprit.name, culprit.pid) = ("another user's".to_owned(), 0);

@@ -7,8 +7,7 @@
 //! part of a CPU: with many jobs it is done less often.
 
 use std::{
-    fs,
-    io,
+    fs, io,
     path::{Path, PathBuf},
     sync::{
         Arc,

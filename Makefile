@@ -81,7 +81,7 @@ check: deps-check
 	$(CARGO) clippy --workspace --locked --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --locked --no-deps --document-private-items
 	@if command -v shellcheck >/dev/null; then \
-	  shellcheck scripts/build-fortran scripts/build-wheel scripts/deps scripts/target-dir demo/*.sh tests/*.sh tests/vm/init tests/vm/report tests/vm/*.sh .ci/run; fi
+	  shellcheck scripts/build-fortran scripts/build-wheel scripts/deps scripts/make-deb scripts/source-date scripts/target-dir demo/*.sh tests/*.sh tests/vm/init tests/vm/report tests/vm/*.sh .ci/run; fi
 
 build:
 	$(CARGO) build --release --locked -p gang -p gangd -p gang-doctor -p gang-lab -p gang-trace -p libgang

@@ -91,6 +91,13 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 DPKG_DEB_COMPRESSOR_TYPE=none MAKEFLAGS="-- BUILT=${stage// /\\ }" scripts/make-deb "$version" "$work" >"$work/log" 2>&1 ||
   { cat "$work/log" >&2; fail "no package is made"; }
 package=$(echo "$work"/*.deb)
+# Made again a moment later, by another person, elsewhere.
+sleep 1
+mkdir "$work/again"
+(umask 077 && DPKG_DEB_COMPRESSOR_TYPE=none MAKEFLAGS="-- BUILT=${stage// /\\ }" TZ=Pacific/Chatham \
+  scripts/make-deb "$version" "$work/again" >"$work/log" 2>&1) || { cat "$work/log" >&2; fail "no second package is made"; }
+cmp "$package" "$work"/again/*.deb || fail "a package that is made again is another one"
+echo "ok: a package that is made again is the same"
 [[ $(dpkg-deb -f "$package" Package Version) == "Package: gangd"*"Version: $version" ]] || fail "its name or version"
 echo "ok: the package is made"
 status=0

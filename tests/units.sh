@@ -15,7 +15,14 @@ sed -e "s|@SBINDIR@|$directory|" integrations/systemd/gangd.service.in > "$direc
 cp integrations/systemd/gangd.socket "$directory"
 systemd-analyze verify --man=no "$directory/gangd.service" "$directory/gangd.socket"
 echo "ok: the units are correct"
+# The drop-in for sites that have the socket for one group alone, as SECURITY.md has it.
+mkdir "$directory/gangd.socket.d"
+sed -n '/^    \[Socket\]/,/^$/s/^    //p' SECURITY.md >"$directory/gangd.socket.d/group.conf"
+sed -i 's/=gang$/=root/' "$directory/gangd.socket.d/group.conf"
+grep -q '^SocketGroup=' "$directory/gangd.socket.d/group.conf"
+systemd-analyze verify --man=no "$directory/gangd.service" "$directory/gangd.socket"
+echo "ok: the socket can be that of a group"
 exposure=$(systemd-analyze security --offline=true "$directory/gangd.service" |
   sed -n 's/.*exposure level.*: \([0-9.]*\) .*/\1/p')
 echo "ok: exposure level $exposure"
-awk -v exposure="$exposure" 'BEGIN { exit !(exposure > 0 && exposure <= 3.5) }'
+awk -v exposure="$exposure" 'BEGIN { exit !(exposure > 0 && exposure <= 3.2) }'

@@ -5,20 +5,20 @@
 //!
 //! Approach: a file for each job that wants one, which its programs map read-only. The switchers
 //! write it at the edges, by one call each; who has mapped it sees that at once. Nobody but the
-//! daemon can write, lock or shorten it.
+//! daemon can write, lock or shorten it, and of other users the job's owner alone can read it.
 //!
 //! Layout, in the byte order of the machine: [`MAGIC`], [`VERSION`], then [`Word`], then a count of
 //! slots.
 
 use std::{
-    fs::{File, OpenOptions, Permissions},
+    fs::{File, Permissions},
     io,
-    os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{FileExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use gang_linux::{Error, Result};
+use gang_linux::{Error, Result, own_files};
 use gang_timetable::{Validity, Word};
 
 pub const MAGIC: u32 = 0x474e_4147;
@@ -50,17 +50,17 @@ pub struct SlotPage {
 }
 
 impl SlotPage {
-    /// Makes the page, or takes over one that an earlier daemon left, which programs may have
-    /// mapped.
-    pub fn open(path: impl Into<PathBuf>) -> Result<Arc<SlotPage>> {
+    /// Makes the page of a job of that user, or takes over one that an earlier daemon left, which
+    /// programs may have mapped.
+    pub fn open(path: impl Into<PathBuf>, owner_uid: u32) -> Result<Arc<SlotPage>> {
         let path = path.into();
         let error = |e| Error::new("open slot page", path.display(), e);
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o644);
-        let file = options.open(&path).map_err(error)?;
+        let file = own_files::open_or_create(&path, 0o600).map_err(error)?;
         let begin = || -> io::Result<()> {
-            // The umask does not count.
-            file.set_permissions(Permissions::from_mode(0o644))?;
+            if !own_files::share_with(&file, owner_uid)? {
+                // The owner could not read it otherwise.
+                file.set_permissions(Permissions::from_mode(0o644))?;
+            }
             file.set_len(LENGTH)?;
             let mut head = [0; WORD_AT as usize];
             head[0..4].copy_from_slice(&MAGIC.to_ne_bytes());
@@ -101,7 +101,7 @@ const GONE: Word = Word {
 
 /// Says in a page of which nobody knows any more, where there is one, that its daemon is gone.
 pub fn invalidate(path: &Path) {
-    if let Ok(file) = File::options().write(true).open(path) {
+    if let Ok(file) = own_files::open(path) {
         let _ = file.write_all_at(&encode(&GONE), WORD_AT);
     }
 }
@@ -123,13 +123,13 @@ mod tests {
     fn the_file_says_what_was_written() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("1.page");
-        let page = SlotPage::open(&path).unwrap();
+        let page = SlotPage::open(&path, 7).unwrap();
         assert_eq!(numbers(&path), (0, 0, 0, Validity::NotScheduled as u32, 0));
         let word = Word { running: true, on_cpus: 2, until_ns: 7, cpus: 2, ..Word::default() };
         page.write(&word).unwrap();
         page.write_slots(9).unwrap();
         assert_eq!(numbers(&path), (1, 2, 7, Validity::Scheduled as u32, 9));
-        let again = SlotPage::open(&path).unwrap();
+        let again = SlotPage::open(&path, 7).unwrap();
         assert_eq!(numbers(&path), (0, 0, 0, Validity::NotScheduled as u32, 9));
         drop((page, again));
         assert_eq!(numbers(&path).3, Validity::Gone as u32);
@@ -141,8 +141,22 @@ mod tests {
         let path = directory.path().join("1.page");
         invalidate(&path);
         assert!(!path.exists());
-        std::mem::forget(SlotPage::open(&path).unwrap());
+        std::mem::forget(SlotPage::open(&path, 7).unwrap());
         invalidate(&path);
         assert_eq!(numbers(&path).3, Validity::Gone as u32);
+    }
+
+    #[test]
+    fn page_is_not_written_through_a_link() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, dear) = (directory.path().join("1.page"), directory.path().join("dear"));
+        std::fs::write(&dear, "dear").unwrap();
+        std::os::unix::fs::symlink(&dear, &path).unwrap();
+        invalidate(&path);
+        assert_eq!(std::fs::read_to_string(&dear).unwrap(), "dear");
+        let page = SlotPage::open(&path, 7).unwrap();
+        page.write_slots(9).unwrap();
+        assert_eq!(std::fs::read_to_string(&dear).unwrap(), "dear");
+        assert_eq!(numbers(&path).4, 9);
     }
 }

@@ -15,13 +15,13 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{File, OpenOptions},
+    fs::{File, OpenOptions, Permissions},
     io,
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, PermissionsExt},
     path::Path,
 };
 
-use gang_linux::{Error, Result};
+use gang_linux::{Error, Result, own_files};
 use gang_schedule::CpuSet;
 use gang_timetable::{Attributes, SchedPolicy, THREADS_MAX};
 
@@ -58,7 +58,9 @@ impl Pins {
     pub fn create(path: &Path) -> Result<Pins> {
         let error = |e| Error::new("create", path.display(), e);
         let own = Pins::read(path)?.unwrap_or_default().own;
-        let file = File::create(path).map_err(error)?;
+        let file = own_files::open_or_create(path, 0o600).map_err(error)?;
+        file.set_permissions(Permissions::from_mode(0o600)).map_err(error)?;
+        file.set_len(0).map_err(error)?;
         let mut pins = Pins { file: Some(file), ..Pins::default() };
         pins.set_own(own).map_err(error)?;
         Ok(pins)
@@ -265,6 +267,17 @@ mod tests {
         assert_eq!((found.members(), found.own(7)), ((74, &[4][..]), Some(own[1].1)));
         drop(Pins::create(&path).unwrap());
         assert_eq!(Pins::read(&path).unwrap().unwrap().sets, []);
+    }
+
+    #[test]
+    fn pins_are_not_written_through_a_link() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, dear) = (directory.path().join("1.pins"), directory.path().join("dear"));
+        std::fs::write(&dear, "dear").unwrap();
+        std::os::unix::fs::symlink(&dear, &path).unwrap();
+        Pins::create(&path).unwrap().give(&set(&[0])).unwrap();
+        assert_eq!(std::fs::read_to_string(&dear).unwrap(), "dear");
+        assert!(Pins::read(&path).unwrap().unwrap().were_given(&set(&[0])));
     }
 
     #[test]

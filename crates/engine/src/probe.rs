@@ -3,7 +3,7 @@
 use std::{
     io,
     path::Path,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
 };
 
 use gang_linux::{
@@ -158,18 +158,25 @@ pub fn has_cpu_below(group: &Group) -> Result<bool, Error> {
     Ok(enabled.split_whitespace().any(|controller| controller == "cpu"))
 }
 
+/// A process that does nothing until it is killed, or this process has ended. Which program that is
+/// is nobody else's choice: the daemon may have its environment from a user.
+fn waiting_process() -> io::Result<Child> {
+    Command::new("/bin/sh")
+        .args(["-c", "read -r _"])
+        .env_clear()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|e| io::Error::other(format!("cannot start a process to try it on: {e}")))
+}
+
 /// Raises a child process as a gang would be raised, and says whether the kernel lets it. The child
 /// stays where this process is, or is moved into a group, as a job is moved that has its first slot
 /// meanwhile. A kernel that groups real-time threads (CONFIG_RT_GROUP_SCHED) gives groups of
 /// version 2 with the cpu controller none of their time.
 pub fn try_fifo(group: Option<&Group>) -> io::Result<()> {
-    let mut child = Command::new("sleep")
-        .arg("10")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(|e| io::Error::other(format!("cannot start a process to try it on: {e}")))?;
+    let mut child = waiting_process()?;
     let raise = || sched::set(child.id(), &Attributes::fifo(priority::GANG));
     let result = match group {
         None => raise(),

@@ -1,13 +1,17 @@
 //! All that must be known of a job when no process is left that remembers it.
 //!
 //! One file for each job, in a directory beside the daemon's socket. The guardian reads them to
-//! release the jobs of a daemon that died, and the next daemon to find its jobs again.
+//! release the jobs of a daemon that died, and the next daemon to find its jobs again. Nobody else
+//! can read them or list the directory; programs open the slot page whose name they were given.
 
 use std::{
-    fs, io,
+    fs::{self, Permissions},
+    io,
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
+use gang_linux::own_files;
 use gang_timetable::record::Record;
 
 /// A file of the store that cannot be read or written.
@@ -18,6 +22,9 @@ pub struct Error {
     pub path: PathBuf,
     pub source: io::Error,
 }
+
+/// Others come to a file that they know, and see no names of files.
+const DIRECTORY_MODE: u32 = 0o711;
 
 /// The directory of job files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,8 +41,17 @@ impl Store {
         &self.directory
     }
 
+    /// Makes the directory, or takes that of an earlier daemon.
     pub fn create(&self) -> Result<(), Error> {
-        fs::create_dir_all(&self.directory).map_err(|e| self.error("create", &self.directory, e))
+        let error = |operation| move |e| self.error(operation, &self.directory, e);
+        match fs::DirBuilder::new().mode(DIRECTORY_MODE).create(&self.directory) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(error("create")(e)),
+            _ => {}
+        }
+        own_files::check_directory(&self.directory).map_err(|e| error("use")(e.source))?;
+        // Whatever the umask, and of a daemon that let everybody list it.
+        fs::set_permissions(&self.directory, Permissions::from_mode(DIRECTORY_MODE))
+            .map_err(error("create"))
     }
 
     /// Writes a record whole or not at all.
@@ -43,13 +59,8 @@ impl Store {
         let path = self.path(record.id);
         let new = path.with_extension("new");
         let text = serde_json::to_vec_pretty(record).map_err(io::Error::other);
-        let written = text
-            .and_then(|text| fs::write(&new, text))
-            .and_then(|()| fs::rename(&new, &path))
-            .map_err(|e| self.error("write", &path, e));
-        written.inspect_err(|_| {
-            let _ = fs::remove_file(&new);
-        })
+        text.and_then(|text| own_files::replace(&path, &new, &text, 0o600))
+            .map_err(|e| self.error("write", &path, e))
     }
 
     /// Where the slot page of a job is.
@@ -191,6 +202,41 @@ mod tests {
         store.remove(2).unwrap();
         store.remove(2).unwrap();
         assert_eq!(store.records().0.len(), 1);
+    }
+
+    #[test]
+    fn strangers_neither_list_nor_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::at(directory.path().join("jobs"));
+        fs::create_dir(store.directory()).unwrap();
+        fs::set_permissions(store.directory(), Permissions::from_mode(0o755)).unwrap();
+        store.create().unwrap();
+        store.put(&record(1, Placement::Tree { processes: Vec::new() })).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(store.directory()), mode(&store.path(1))), (0o711, 0o600));
+        for planted in [0o777, 0o775] {
+            fs::set_permissions(store.directory(), Permissions::from_mode(planted)).unwrap();
+            let refused = store.create().unwrap_err();
+            assert!(refused.source.to_string().contains("others may write"), "{}", refused.source);
+        }
+        let link = Store::at(directory.path().join("link"));
+        std::os::unix::fs::symlink("/etc", link.directory()).unwrap();
+        assert!(link.create().unwrap_err().source.to_string().contains("it is a link"));
+    }
+
+    #[test]
+    fn record_is_not_written_through_a_link() {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, dear) = (Store::at(directory.path()), directory.path().join("dear"));
+        fs::write(&dear, "dear").unwrap();
+        let record = record(1, Placement::Tree { processes: Vec::new() });
+        for planted in ["1.new", "1.json"] {
+            std::os::unix::fs::symlink(&dear, directory.path().join(planted)).unwrap();
+            store.put(&record).unwrap();
+            assert_eq!(fs::read_to_string(&dear).unwrap(), "dear", "{planted}");
+            assert_eq!(store.records().0, [record.clone()]);
+            store.remove_record(1).unwrap();
+        }
     }
 
     #[test]

@@ -68,7 +68,7 @@ fn a_switch_on_this_kernel_allocates_nothing() {
     let job = Job {
         file: ControlFile::open(path).unwrap(),
         process: ProcessHandle::open(std::process::id()).unwrap(),
-        page: SlotPage::open(directory.path().join("page")).unwrap(),
+        page: SlotPage::open(directory.path().join("page"), 0).unwrap(),
     };
     let timetable = Timetable {
         generation: 1,

@@ -397,7 +397,8 @@ pub struct Web {
     /// A name under which the proxy is reached; other names are refused
     #[arg(long, value_name = "HOST")]
     pub name: Vec<String>,
-    /// Keep the secret in a file, so that the address stays; made where there is none
+    /// Keep the secret in a file, so that the address stays; made where there is none. Otherwise
+    /// each start has another one, and no earlier one counts
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 }

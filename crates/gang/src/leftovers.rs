@@ -88,10 +88,13 @@ pub fn harmless(output: &[u8]) -> String {
 
 fn leftovers(socket: &Path, uid: u32) -> Leftovers {
     let dir = jobs_dir(socket);
-    // A directory that cannot be listed is not ours to judge.
-    let Ok(mut entries) = std::fs::read_dir(&dir) else { return Leftovers::None };
     let Ok(metadata) = std::fs::symlink_metadata(&dir) else { return Leftovers::None };
-    if !metadata.is_dir() || entries.next().is_none() {
+    let is_empty = match std::fs::read_dir(&dir) {
+        Ok(mut entries) => entries.next().is_none(),
+        // Root's daemon lets nobody list it, and removes it when no job is left.
+        Err(error) => error.kind() != std::io::ErrorKind::PermissionDenied,
+    };
+    if !metadata.is_dir() || is_empty {
         return Leftovers::None;
     }
     whose(metadata.uid(), uid)

@@ -440,6 +440,47 @@ fn it_listens_on_this_machine_alone() {
 }
 
 #[test]
+fn a_token_counts_for_one_start() {
+    let place = Fake::with_jobs(vec![job(3, "lu.C")]).place();
+    let first = Web::start(&place, &[]);
+    let (address, token) = (first.address.to_string(), first.token.clone());
+    assert_eq!(first.get("/api/jobs/3").status, 200);
+    drop(first);
+    // The same origin to a browser: an open tab asks with what it has.
+    let next = Web::start(&place, &["--listen", &address]);
+    assert_eq!((next.address.to_string(), next.token == token), (address, false));
+    let old = format!("Authorization: Bearer {token}");
+    assert_eq!(Answer::read(next.send("GET /api/jobs/3", &[old], "")).status, 401);
+    assert_eq!(next.get("/api/jobs/3").status, 200);
+}
+
+/// The notes of `gang web` while it serves.
+fn notes(place: &Place, options: &[&str]) -> String {
+    let mut gang = place.gang(&[&["web"], options].concat());
+    let mut child = gang.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    child.wait().unwrap();
+    said
+}
+
+#[test]
+fn a_token_that_outlives_its_port_is_noted() {
+    let place = Fake::new().place();
+    let (file, socket) = (place.path("token"), place.path("web.sock"));
+    let (file, port) = (file.to_str().unwrap(), "127.0.0.1:0");
+    let at_socket = format!("unix:{}", socket.display());
+    let outlives = |options: &[&str]| notes(&place, options).contains("counts again at your next");
+    assert!(outlives(&["--listen", port, "--token-file", file]));
+    assert!(!outlives(&["--listen", &at_socket, "--token-file", file]));
+    assert!(!outlives(&["--listen", port]));
+}
+
+#[test]
 fn the_token_can_be_kept_in_a_file() {
     let place = Fake::new().place();
     let file = place.path("token");

@@ -9,6 +9,9 @@
 //! the writer out of each other's way.
 
 use std::{
+    fs::Permissions,
+    io,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::{
         Mutex, PoisonError,
@@ -19,6 +22,7 @@ use std::{
     time::Duration,
 };
 
+use gang_linux::own_files;
 use rusqlite::{Connection, OpenFlags, params};
 
 /// A job that has ended. Times are nanoseconds, points in time count from the Unix epoch.
@@ -99,6 +103,7 @@ pub struct History {
 impl History {
     /// Opens the file, or makes it, and starts the writer.
     pub fn open(path: &Path, retention: Retention) -> anyhow::Result<History> {
+        close_to_others(path)?;
         let connection = Connection::open(path)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -193,6 +198,25 @@ impl Drop for History {
     fn drop(&mut self) {
         self.close();
     }
+}
+
+/// Makes the file where it is not there, and keeps users out who are not of its group: they ask the
+/// daemon, which knows what each may see. The files beside it get the permissions of the first one,
+/// unless they were there before.
+fn close_to_others(path: &Path) -> io::Result<()> {
+    for end in ["", "-wal", "-shm"] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(end);
+        let file = match own_files::open(Path::new(&name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Err(_) if end.is_empty() => own_files::create(path, 0o600)?,
+            Err(_) => continue,
+            Ok(file) => file,
+        };
+        let mode = file.metadata()?.mode();
+        file.set_permissions(Permissions::from_mode(mode & 0o770))?;
+    }
+    Ok(())
 }
 
 struct Writer {
@@ -358,6 +382,27 @@ mod tests {
                 .unwrap();
             assert!(plan.contains(index), "{plan}");
         }
+    }
+
+    #[test]
+    fn file_is_closed_to_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("history.db");
+        let mode = || std::fs::metadata(&path).unwrap().mode() & 0o777;
+        let history = History::open(&path, Retention::default()).unwrap();
+        history.add(ended(1, 0));
+        history.close();
+        assert_eq!(mode(), 0o600);
+        // Of a daemon that let everybody read it, and of an administrator who lets a group.
+        for (before, after) in [(0o644, 0o640), (0o660, 0o660)] {
+            std::fs::set_permissions(&path, Permissions::from_mode(before)).unwrap();
+            assert_eq!(History::open(&path, Retention::default()).unwrap().last_number(), 1);
+            assert_eq!(mode(), after);
+        }
+        let link = directory.path().join("link.db");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let refused = History::open(&link, Retention::default()).unwrap_err();
+        assert!(refused.to_string().contains("it is a link"), "{refused}");
     }
 
     #[test]

@@ -25,7 +25,7 @@ const EXAMPLE: &str = include_str!("../../../etc/gangd.toml");
 
 /// The parts of the page that the definition of the command line does not hold: sections of terms
 /// with their meaning.
-const SECTIONS: [(&str, &[(&str, &str)]); 5] = [
+const SECTIONS: [(&str, &[(&str, &str)]); 6] = [
     (
         "SIGNALS",
         &[
@@ -85,6 +85,31 @@ const SECTIONS: [(&str, &[(&str, &str)]); 5] = [
         ],
     ),
     (
+        "ACCESS",
+        &[
+            (
+                "The socket",
+                "Every user may ask the machine's daemon; gangd.toml(5) limits what each may have. \
+                 For the users of one group alone, systemctl edit gangd.socket takes these lines: \
+                 [Socket], SocketMode=0660, SocketGroup=gang. They hold when the socket is started \
+                 again: systemctl restart gangd.socket gangd.service.",
+            ),
+            (
+                "Jobs of others",
+                "Every user sees who has which jobs, on which CPUs, and what these used, as in \
+                 gang ls; command lines only of his own. With private = true in gangd.toml(5) users \
+                 see their own jobs alone, and administrators all.",
+            ),
+            (
+                "The directory of the socket",
+                "It is used only if it is a directory, and no link, of the daemon's user, to which \
+                 nobody else may write: others could put links in the way of its files. The \
+                 directory that holds the history must be so, too. Otherwise, name another by \
+                 --socket or GANG_SOCKET, or have the directory removed.",
+            ),
+        ],
+    ),
+    (
         "FILES",
         &[
             ("/etc/gangd/gangd.toml", "The configuration; see gangd.toml(5)."),
@@ -93,13 +118,24 @@ const SECTIONS: [(&str, &[(&str, &str)]); 5] = [
                 "/run/gangd/status.json",
                 "What everybody may know of the jobs, in JSON, replaced at the start of every \
                  slice, ten times a second at most, and less often with many jobs: it takes half a \
-                 percent of a CPU at most. It stays as it is while there is no job.",
+                 percent of a CPU at most. It stays as it is while there is no job. Where users see \
+                 their own jobs alone, only root can read it.",
+            ),
+            (
+                "/run/gangd/gangd.jobs",
+                "What is on file of each job, for a guardian and the next daemon, and the slot \
+                 pages. Others can neither list it nor read it; the owner of a job can read its \
+                 slot page where the file system has access control lists (acl(5)), and all can \
+                 elsewhere.",
             ),
             (
                 "/run/gangd/gangd.next",
                 "The number of the next job. It stays when the daemon ends, so that none is given twice.",
             ),
-            ("/var/lib/gangd/history.db", "Jobs that have ended, in SQLite."),
+            (
+                "/var/lib/gangd/history.db",
+                "Jobs that have ended, in SQLite. Other users read it by gang history.",
+            ),
         ],
     ),
     (

@@ -1,8 +1,9 @@
 //! The life of the daemon: start, wait, end.
 
 use std::{
+    fs,
     io::Read,
-    os::unix::net::UnixStream,
+    os::unix::{fs::DirBuilderExt, net::UnixStream},
     path::Path,
     sync::Arc,
     thread::JoinHandle,
@@ -12,7 +13,7 @@ use std::{
 use anyhow::{Context, bail};
 use gang_conductor::{Conductor, Gaps};
 use gang_engine::{probe::Means, release, store::Store};
-use gang_linux::{Roots, clock, descriptors, memory, process, sched};
+use gang_linux::{Roots, clock, descriptors, memory, own_files, process, sched};
 use gang_protocol::hash::fnv1a;
 use gang_schedule::{Gap, Schedule};
 use gang_timetable::{Backend, Switchers};
@@ -270,9 +271,12 @@ fn open_history(socket: &Path, settings: &Settings, args: &Args) -> Option<Histo
         None if is_machines(socket, args) => HISTORY.into(),
         None => return None,
     };
-    let directory = path.parent().map_or(Ok(()), std::fs::create_dir_all);
-    let opened = directory
+    let directory = gang_protocol::paths::runtime_dir(&path);
+    let made = fs::DirBuilder::new().recursive(true).mode(0o750).create(&directory);
+    let opened = made
         .map_err(anyhow::Error::from)
+        // SQLite puts files beside its own.
+        .and_then(|()| Ok(own_files::check_directory_behind_links(&directory)?))
         .and_then(|()| History::open(&path, settings.retention.clone()));
     opened
         .inspect_err(|error| {

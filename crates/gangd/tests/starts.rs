@@ -302,7 +302,7 @@ const BLOCK: u64 = 4096;
 /// Becomes a daemon whose files of jobs are on a small file system.
 const ON_SMALL_DISK: &str = r#"
 jobs=${3%.sock}.jobs
-mkdir "$jobs" && mount -t tmpfs -o size="$0" none "$jobs" && exec "$@"
+mkdir "$jobs" && mount -t tmpfs -o size="$0",mode=755 none "$jobs" && exec "$@"
 "#;
 
 /// Runs with each backend, on a daemon whose files of jobs are on a small file system.

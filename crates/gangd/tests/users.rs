@@ -283,6 +283,124 @@ fn needs_root_arguments_are_hidden_from_strangers() {
 }
 
 #[test]
+fn needs_root_private_jobs_are_seen_by_their_owner_alone() {
+    const TEST: &str = "needs_root_private_jobs_are_seen_by_their_owner_alone";
+    if plays("owner") {
+        return owner();
+    }
+    if plays("stranger") {
+        return private_stranger();
+    }
+    if !has_backend("freeze") {
+        return;
+    }
+    let history = tempfile::tempdir().unwrap();
+    let path = history.path().join("history.db");
+    let settings = format!("private = true\nstatus_file = true\n[history]\npath = {path:?}\n");
+    let place = Place::configured(&settings, &["--backend", "freeze"]);
+    drop(User::start(as_user(&place, OTHER, TEST, "owner")));
+    drop(User::start(as_user(&place, ONE, TEST, "owner")));
+    wait_until("both have ended", || {
+        place.client().history(10, None, None).unwrap().jobs.len() == 2
+    });
+    let owner = User::start(as_user(&place, ONE, TEST, "owner"));
+    let status = place.directory.path().join("status.json");
+    let in_status = || std::fs::read_to_string(&status).is_ok_and(|text| text.contains("mine"));
+    wait_until("the job is in the status file, which root can read", in_status);
+    wait_until("the job is in plans", || {
+        let rows = place.client().frame(Some(0)).unwrap().rows;
+        rows.iter().any(|row| row.slots.iter().any(|slot| slot.job == owner.job))
+    });
+    let mut stranger = as_user(&place, OTHER, TEST, "stranger");
+    stranger.env("GANG_TEST_JOB", owner.job.to_string());
+    stranger.env("GANG_TEST_PID", owner.child.id().to_string());
+    succeeds(stranger);
+    assert_eq!(place.client().check().unwrap().violations, [], "root sees all");
+    assert_eq!(place.status().jobs, 1);
+}
+
+/// Of jobs of others it learns nothing, not even which numbers they have.
+fn private_stranger() {
+    let (job, pid) = (number("GANG_TEST_JOB"), number("GANG_TEST_PID"));
+    let mut client = client();
+    assert_eq!(client.list_jobs().unwrap().jobs, []);
+    assert_eq!(client.status().unwrap().status.jobs, 0);
+    let rows = client.frame(Some(0)).unwrap().rows;
+    assert!(!rows.is_empty() && rows.iter().all(|row| row.slots.is_empty()), "{rows:?}");
+    let own = client.history(10, None, None).unwrap().jobs;
+    assert!(matches!(&own[..], [one] if one.owner_uid == i64::from(OTHER)), "{own:?}");
+    assert_eq!(client.history(10, Some(ONE.into()), None).unwrap().jobs, []);
+    not_permitted(client.check().map(drop));
+    let hidden = |result: Result<(), ClientError>| {
+        assert!(matches!(result, Err(ClientError::NoSuchJob { .. })), "{result:?}");
+    };
+    hidden(client.show_job(job).map(drop));
+    hidden(client.kill(job, 15));
+    hidden(client.suspend(job));
+    hidden(client.set_progress(job, 1.0, 2.0));
+    hidden(client.set_class(job, v1::Class::standby));
+    hidden(client.set_signals(job, true));
+    hidden(client.slot_page(job).map(drop));
+    hidden(client.add_process(job, std::process::id().into()));
+    hidden(client.remove_process(job, pid));
+    hidden(client.remove_thread(job, pid));
+    let own = client.register(&registration("own", 1)).unwrap();
+    assert_eq!(client.list_jobs().unwrap().jobs.iter().map(|it| it.id).collect::<Vec<_>>(), [own]);
+    let seen = all_that_is_shown(job);
+    let socket = argument("GANG_TEST_SOCKET");
+    let files = all_that_lies_in(Path::new(&socket).parent().unwrap());
+    for text in [&seen, &files] {
+        assert!(!text.contains(&format!("\"owner_uid\":{ONE}")), "{text}");
+    }
+}
+
+#[test]
+fn needs_root_files_of_a_job_are_its_owners() {
+    const TEST: &str = "needs_root_files_of_a_job_are_its_owners";
+    if plays("owner") {
+        let mut client = client();
+        let job = client.register(&registration("mine", 1)).unwrap();
+        let page = client.slot_page(job).unwrap();
+        assert_eq!(std::fs::read(page).unwrap().len(), 4096);
+        client.add_process(job, std::process::id().into()).unwrap();
+        println!("job: {job}");
+        let _ = std::io::stdin().lines().next();
+        return;
+    }
+    if plays("reader") {
+        assert_eq!(std::fs::read(argument("GANG_TEST_PAGE")).unwrap().len(), 4096);
+        return;
+    }
+    if plays("stranger") {
+        let refused = std::fs::read(argument("GANG_TEST_PAGE")).unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
+        let directory = Path::new(&argument("GANG_TEST_PAGE")).parent().unwrap().to_owned();
+        let refused = std::fs::read_dir(&directory).unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
+        for name in ["1.json", "1.pins"] {
+            let refused = std::fs::read(directory.join(name)).unwrap_err();
+            assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied, "{name}");
+        }
+        return;
+    }
+    if !has_backend("rt") {
+        return;
+    }
+    let mut place = Place::new(&["--backend", "rt"]);
+    let owner = User::start(as_user(&place, ONE, TEST, "owner"));
+    let page = place.jobs_dir().join(format!("{}.page", owner.job));
+    for _ in 0..2 {
+        for (uid, part) in [(OTHER, "stranger"), (ONE, "reader")] {
+            let mut user = as_user(&place, uid, TEST, part);
+            user.env("GANG_TEST_PAGE", &page);
+            succeeds(user);
+        }
+        place.kill();
+        place.start();
+    }
+}
+
+#[test]
 fn needs_root_users_share_the_machine_whatever_they_ask_for() {
     const TEST: &str = "needs_root_users_share_the_machine_whatever_they_ask_for";
     if plays("many") {

@@ -25,7 +25,16 @@ pub fn web(args: &Web, daemon: &Surroundings) -> Result<()> {
         open_metrics: args.metrics,
         daemon: daemon.clone(),
     };
+    let outlives_port = args.token_file.is_some() && matches!(args.listen, Listen::Port(_));
     serve(settings, |address| {
+        // Pages ask on after the end of a server, with its token. The next one who has the port is
+        // the same origin to a browser.
+        if outlives_port {
+            eprintln!(
+                "gang web: a program of another user that has this port after you gets the token of open pages, and \
+                 by --token-file it counts again at your next start: close them, or use --listen unix:PATH"
+            );
+        }
         // A reader that has closed the other end needs no message.
         let mut out = std::io::stdout().lock();
         let _ = writeln!(out, "{address}").and_then(|()| out.flush());

@@ -17,7 +17,11 @@ pub struct Web {
 
 impl Web {
     pub fn start(place: &Place, options: &[&str]) -> Web {
-        let args = [&["web", "--listen", "127.0.0.1:0"], options].concat();
+        let anywhere: &[&str] = match options.contains(&"--listen") {
+            true => &[],
+            false => &["--listen", "127.0.0.1:0"],
+        };
+        let args = [&["web"], anywhere, options].concat();
         let mut child = place.gang(&args).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();

@@ -13,6 +13,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use gang_linux::own_files;
 use gang_schedule::JobId;
 
 /// Beyond what JSON has as an exact number in all languages there are no numbers of jobs.
@@ -71,9 +72,8 @@ impl JobIds {
         }
         *next = job.0 + 1;
         let new = new_of(&self.path);
-        let written = fs::write(&new, format!("{next}\n"));
-        if let Err(error) = written.and_then(|()| fs::rename(&new, &self.path)) {
-            let _ = fs::remove_file(&new);
+        let text = format!("{next}\n");
+        if let Err(error) = own_files::replace(&self.path, &new, text.as_bytes(), 0o600) {
             let path = self.path.display();
             tracing::warn!(%path, %error, "a daemon after this one may give numbers of jobs again");
         }
@@ -120,6 +120,21 @@ mod tests {
         fs::write(new_of(&path(&socket)), "4").unwrap();
         JobIds::of(&socket, 0);
         assert!(!new_of(&path(&socket)).exists(), "of a daemon that was killed");
+    }
+
+    #[test]
+    fn a_number_is_not_written_through_a_link() {
+        let directory = tempfile::tempdir().unwrap();
+        let (socket, dear) = (directory.path().join("gangd.sock"), directory.path().join("dear"));
+        fs::write(&dear, "dear").unwrap();
+        let ids = JobIds::of(&socket, 0);
+        for (job, planted) in [(1, new_of(&path(&socket))), (2, path(&socket))] {
+            let _ = fs::remove_file(&planted);
+            std::os::unix::fs::symlink(&dear, &planted).unwrap();
+            ids.take(JobId(job));
+            assert_eq!(fs::read_to_string(&dear).unwrap(), "dear");
+            assert_eq!(JobIds::of(&socket, 0).next(), job + 1);
+        }
     }
 
     #[test]

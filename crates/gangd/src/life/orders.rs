@@ -36,13 +36,13 @@ impl Daemon {
 
     /// The slot page of a job, made where no client has asked for it yet.
     pub fn slot_page(&self, peer: Peer, job: JobId) -> Result<PathBuf, Error> {
-        self.permit(peer, job, "read the slot page")?;
+        let owner_uid = self.permit(peer, job, "read the slot page")?;
         let path = self.files.store.page(job.0);
         let _filing = self.files.lock();
         let is_there =
             self.conductor.ask(move |state| state.job(job).map(|job| job.has_page))??;
         if !is_there {
-            let made = SlotPage::open(&path).map_err(Error::from);
+            let made = SlotPage::open(&path, owner_uid).map_err(Error::from);
             let known =
                 made.and_then(|page| self.conductor.ask(move |state| state.page(job, page))?);
             // Half of a page on a full disk, or the page of a job that is over.
@@ -55,8 +55,10 @@ impl Daemon {
     /// conductor only once where the program is in the daemon's user namespace.
     pub fn set_progress(&self, peer: Peer, id: JobId, progress: Progress) -> Result<(), Error> {
         let peer = self.peer_of(peer, id)?;
+        let seen_alone = self.seen_alone(peer);
         self.conductor.ask(move |state| {
-            peer.permit(id, state.job(id)?.owner_uid, "report the progress of a job")?;
+            let owner_uid = state.job(id)?.owner_uid;
+            peer.permit(id, owner_uid, "report the progress of a job", seen_alone)?;
             Ok(state.core.report_progress(id, progress)?)
         })?
     }

@@ -90,7 +90,17 @@ impl Peer {
         self.pid.ok_or_else(|| Error::not_permitted(operation, UNSEEN))
     }
 
-    pub fn permit(self, job: JobId, owner_uid: u32, operation: &str) -> Result<(), Error> {
+    /// `seen_alone`: see [`Daemon::seen_alone`]. A job that the peer does not see is none to him.
+    pub fn permit(
+        self,
+        job: JobId,
+        owner_uid: u32,
+        operation: &str,
+        seen_alone: Option<u32>,
+    ) -> Result<(), Error> {
+        if seen_alone.is_some_and(|uid| uid != owner_uid) {
+            return Err(Error::NoSuchJob(job));
+        }
         let reason = match self.uid == owner_uid {
             _ if self.may_act_for(owner_uid) || (self.is_on_own_job && self.uid == owner_uid) => {
                 return Ok(());
@@ -120,7 +130,13 @@ impl Daemon {
         let owner_uid =
             self.conductor.ask(move |state| state.job(job).map(|job| job.owner_uid))??;
         let peer = self.peer_of(peer, job)?;
-        peer.permit(job, owner_uid, operation).map(|()| owner_uid)
+        peer.permit(job, owner_uid, operation, self.seen_alone(peer)).map(|()| owner_uid)
+    }
+
+    /// The user whose jobs are all that the peer sees; absent for a peer that sees the jobs of all
+    /// users.
+    pub fn seen_alone(&self, peer: Peer) -> Option<u32> {
+        (self.settings().private && !peer.is_administrator()).then_some(peer.uid)
     }
 
     /// The client, as far as a job is in question: one of another user namespace may be in it.
@@ -133,7 +149,7 @@ impl Daemon {
 
     /// Whether the peer may do to a job what its owner may.
     pub fn may_act_on(&self, peer: Peer, job: JobId, owner_uid: u32) -> Result<bool, Error> {
-        Ok(self.peer_of(peer, job)?.permit(job, owner_uid, "").is_ok())
+        Ok(self.peer_of(peer, job)?.permit(job, owner_uid, "", None).is_ok())
     }
 }
 
@@ -153,9 +169,9 @@ mod tests {
         let peer = || Peer::of(&credentials, None, None, &roots);
         assert!(!peer().is_administrator() && !peer().may_act_for(own_uid));
         assert!(peer().permit_numbers("").is_err());
-        assert!(peer().permit(JobId(1), own_uid, "").is_err());
-        assert!(peer().on_own_job().permit(JobId(1), own_uid, "").is_ok());
-        assert!(peer().on_own_job().permit(JobId(1), own_uid + 1, "").is_err());
+        assert!(peer().permit(JobId(1), own_uid, "", None).is_err());
+        assert!(peer().on_own_job().permit(JobId(1), own_uid, "", None).is_ok());
+        assert!(peer().on_own_job().permit(JobId(1), own_uid + 1, "", None).is_err());
         // Another namespace is another file.
         std::fs::create_dir_all(roots.proc.join("7/ns")).unwrap();
         write("7/ns/user", "");

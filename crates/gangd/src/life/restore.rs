@@ -77,7 +77,7 @@ impl Daemon {
         // Programs that mapped the slot page go on with it.
         let page = self.files.store.page(record.id);
         if page.exists() {
-            let page = SlotPage::open(page)?;
+            let page = SlotPage::open(page, record.owner_uid)?;
             self.conductor.ask(move |state| state.page(job, page))??;
         }
         self.watch.add_job(job, &record.placement)?;

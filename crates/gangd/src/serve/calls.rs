@@ -6,7 +6,6 @@ use gang_protocol::{
 };
 
 use crate::{
-    check,
     error::Error,
     life::auto::Decision,
     serve::session::{AutoSession, Changed, Session, Wanted},
@@ -223,7 +222,7 @@ impl v1::VarlinkInterface for Session {
     }
 
     fn check(&self, call: &mut dyn v1::Call_Check) -> varlink::Result<()> {
-        answer(call, check::all(&self.daemon), |call, (checked, violations)| {
+        answer(call, Session::check(self), |call, (checked, violations)| {
             call.reply(checked as i64, violations)
         })
     }

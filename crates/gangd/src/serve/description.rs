@@ -41,6 +41,10 @@ impl Described {
         }
     }
 
+    pub fn owner_uid(&self) -> u32 {
+        self.job.owner_uid as u32
+    }
+
     /// The parts that the conductor knows.
     pub fn brief(self) -> v1::Job {
         self.job
@@ -183,14 +187,18 @@ fn describe(state: &State, job: &Job, share: f64, now: Now) -> v1::Job {
     described
 }
 
-/// The daemon and its machine.
-pub fn status(daemon: &Daemon) -> Result<v1::Status, Error> {
-    let (jobs, cpus, config, load, are_working) = daemon.conductor.ask(|state| {
+/// The daemon and its machine, and how many jobs are seen: of one user alone, where one is given.
+pub fn status(daemon: &Daemon, seen_alone: Option<u32>) -> Result<v1::Status, Error> {
+    let (jobs, cpus, config, load, are_working) = daemon.conductor.ask(move |state| {
         let schedule = &state.core.schedule;
         let cpus = schedule.topology().cpus().len();
         let config = Config { gap: state.core.gaps.usual(), ..schedule.config().clone() };
         let are_working = state.core.are_working;
-        (state.core.jobs.len(), cpus, config, schedule.load(), are_working)
+        let jobs = match seen_alone {
+            None => state.core.jobs.len(),
+            Some(uid) => state.core.jobs.values().filter(|job| job.owner_uid == uid).count(),
+        };
+        (jobs, cpus, config, schedule.load(), are_working)
     })?;
     let (count, summary) = daemon.conductor.switches();
     let (late_plans, ran_out) = daemon.conductor.belated();

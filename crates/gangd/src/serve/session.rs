@@ -2,7 +2,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    os::{fd::AsFd, unix::net::UnixStream},
+    os::{
+        fd::AsFd,
+        unix::{fs::MetadataExt, net::UnixStream},
+    },
+    path::Path,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -13,6 +17,7 @@ use gang_schedule::{Allowed, Class, JobId, Spec, UserId};
 use rustix::process::Signal;
 
 use crate::{
+    check,
     conduct::state::now,
     daemon::Daemon,
     error::Error,
@@ -250,10 +255,17 @@ impl Session {
         Ok(())
     }
 
+    /// The user whose jobs are all that the client sees, where it does not see all.
+    fn seen_alone(&self) -> Option<u32> {
+        self.daemon.seen_alone(self.peer)
+    }
+
     pub fn list(&self) -> Result<Vec<v1::Job>, Error> {
         let (jobs, _) = description::all_jobs(&self.daemon)?;
+        let seen_alone = self.seen_alone();
+        let is_seen = |job: &Described| seen_alone.is_none_or(|uid| job.owner_uid() == uid);
         let complete = |job: Described| job.complete(&self.daemon).map(|(job, _)| job);
-        jobs.into_iter().map(complete).collect()
+        jobs.into_iter().filter(is_seen).map(complete).collect()
     }
 
     pub fn show(&self, job: i64) -> Result<(v1::Job, Option<Vec<v1::Process>>), Error> {
@@ -262,7 +274,15 @@ impl Session {
             let shares = state.core.schedule.shares();
             state.job(id).map(|job| Described::of(state, job, &shares, now()))
         })??;
-        let (lost_to, per_cpu) = (described.lost_to(&self.daemon), described.per_cpu(&self.daemon));
+        let seen_alone = self.seen_alone();
+        if seen_alone.is_some_and(|uid| described.owner_uid() != uid) {
+            return Err(Error::NoSuchJob(id));
+        }
+        let (mut lost_to, per_cpu) =
+            (described.lost_to(&self.daemon), described.per_cpu(&self.daemon));
+        if let (Some(uid), Some(culprits)) = (seen_alone, &mut lost_to) {
+            hide_strangers(&self.daemon.roots.proc, uid, culprits);
+        }
         let singles = described.singles().to_vec();
         let (mut details, pids) = described.complete(&self.daemon)?;
         if !self.daemon.may_act_on(self.peer, id, details.owner_uid as u32)? {
@@ -360,17 +380,25 @@ impl Session {
     }
 
     pub fn status(&self) -> Result<v1::Status, Error> {
-        description::status(&self.daemon)
+        description::status(&self.daemon, self.seen_alone())
     }
 
     pub fn frame(&self, since_ns: Option<i64>) -> Result<Vec<v1::Row>, Error> {
         // Of a moment before 1970 nothing is known.
         let since_ns = since_ns.map(|ns| u64::try_from(ns).unwrap_or(0));
-        let plans = self
-            .daemon
-            .conductor
-            .ask(move |state| description::frame(state, clock::utc_ns(), since_ns))?;
-        Ok(description::rows(&plans))
+        let seen_alone = self.seen_alone();
+        let (plans, seen) = self.daemon.conductor.ask(move |state| {
+            let of_user = |uid| {
+                let jobs = state.core.jobs.values().filter(move |job| job.owner_uid == uid);
+                jobs.map(|job| job.id.0 as i64).collect::<BTreeSet<i64>>()
+            };
+            (description::frame(state, clock::utc_ns(), since_ns), seen_alone.map(of_user))
+        })?;
+        let mut rows = description::rows(&plans);
+        if let Some(seen) = seen {
+            rows.iter_mut().for_each(|row| row.slots.retain(|slot| seen.contains(&slot.job)));
+        }
+        Ok(rows)
     }
 
     pub fn switches(&self, since_ns: i64) -> (Vec<v1::Switcher>, Vec<v1::Switch>) {
@@ -388,7 +416,13 @@ impl Session {
         let uid = |uid| {
             u32::try_from(uid).map_err(|_| Error::invalid("owner_uid", uid, "the id of a user"))
         };
-        let owner_uid = owner_uid.map(uid).transpose()?;
+        let mut owner_uid = owner_uid.map(uid).transpose()?;
+        if let Some(own) = self.seen_alone() {
+            if owner_uid.is_some_and(|asked| asked != own) {
+                return Ok(Vec::new());
+            }
+            owner_uid = Some(own);
+        }
         let since_ns = since_ns.unwrap_or(0).max(0) as u64;
         let operation = || "read the history of jobs".to_owned();
         let history = self.daemon.history.as_ref().ok_or_else(|| Error::Failed {
@@ -403,12 +437,36 @@ impl Session {
         Ok(ended.into_iter().map(description::ended).collect())
     }
 
+    /// The checker speaks of all jobs.
+    pub fn check(&self) -> Result<(usize, Vec<v1::Violation>), Error> {
+        if self.seen_alone().is_some() {
+            let reason =
+                "its findings are of all jobs, and only administrators see these (private = true)";
+            return Err(Error::not_permitted("check the daemon", reason));
+        }
+        check::all(&self.daemon)
+    }
+
     pub fn shutdown(&self) -> Result<(), Error> {
         if !self.peer.is_administrator() {
             return Err(Error::not_permitted("shut the daemon down", "only administrators may"));
         }
         self.daemon.instance.request_stop();
         Ok(())
+    }
+}
+
+/// Leaves of the processes for which a job waited no name and no number that its owner could not
+/// see himself: hidepid= may keep those of others from him (proc(5)).
+fn hide_strangers(proc_root: &Path, uid: u32, culprits: &mut [v1::Culprit]) {
+    let is_seen = |culprit: &v1::Culprit| {
+        let owner = std::fs::metadata(proc_root.join(culprit.pid.to_string()));
+        culprit.pid == 0
+            || culprit.sched_policy == "kernel"
+            || owner.is_ok_and(|it| it.uid() == uid)
+    };
+    for culprit in culprits.iter_mut().filter(|culprit| !is_seen(culprit)) {
+        (culprit.name, culprit.pid) = ("another user's".to_owned(), 0);
     }
 }
 

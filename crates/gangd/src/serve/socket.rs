@@ -4,13 +4,15 @@
 //! killed and left files. A service manager may listen on the socket meanwhile.
 //!
 //! Approach: a file beside the socket is locked as long as the daemon, or its guardian, cares for
-//! the socket. The kernel drops the lock of a process that dies.
+//! the socket. The kernel drops the lock of a process that dies. All that a daemon, a guardian or
+//! `gangd --release` does with files begins with this lock, and so does the check that their
+//! directory is nobody else's to change ([`own_files`]).
 
 use std::{
     fs,
     io::{self, Write},
     os::unix::{
-        fs::{DirBuilderExt, PermissionsExt},
+        fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
         net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
@@ -18,6 +20,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use gang_linux::own_files;
 use listenfd::ListenFd;
 use rustix::fs::{FlockOperation, flock};
 
@@ -70,7 +73,15 @@ impl SocketLock {
         let (mut moments, mut makes_directory) = (0, false);
         loop {
             makes_directory |= make_directory(socket)?;
-            let (mut lock, is_new) = match open_lock(&lock_path) {
+            let directory = gang_protocol::paths::runtime_dir(socket);
+            let opened = match own_files::check_directory(&directory) {
+                Err(error) if error.source.kind() != io::ErrorKind::NotFound => {
+                    return Err(error.into());
+                }
+                Err(error) => Err(error.source),
+                Ok(()) => open_lock(&lock_path),
+            };
+            let (mut lock, is_new) = match opened {
                 // Its last holder removed the directory at this moment.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && moments < MOMENTS_MAX => {
                     (moments, makes_directory) = (moments + 1, false);
@@ -88,6 +99,9 @@ impl SocketLock {
             // Its last holder may have removed the file after it was opened here.
             let (held, named) = (rustix::fs::fstat(&lock)?, rustix::fs::stat(&lock_path));
             if named.is_ok_and(|named| named.st_ino == held.st_ino) {
+                // Somebody else may have made it anew before the lock was opened. From here on it
+                // stays, since nobody but the holder of the lock removes it.
+                own_files::check_directory(&directory)?;
                 if is_new {
                     let made = if makes_directory { MADE_WITH_DIRECTORY } else { MADE };
                     lock.write_all(made.as_bytes())
@@ -154,7 +168,8 @@ impl SocketLock {
 /// Makes the directory of a socket; true where it was not there.
 fn make_directory(socket: &Path) -> anyhow::Result<bool> {
     let directory = gang_protocol::paths::runtime_dir(socket);
-    if directory.exists() {
+    // A link that leads nowhere is there, too.
+    if fs::symlink_metadata(&directory).is_ok() {
         return Ok(false);
     }
     let mode = if rustix::process::geteuid().is_root() { 0o755 } else { 0o700 };
@@ -174,10 +189,10 @@ fn is_socket(path: &Path) -> Option<bool> {
 
 /// The file of the lock, and whether it was not there before.
 fn open_lock(path: &Path) -> io::Result<(fs::File, bool)> {
-    match fs::File::options().write(true).create_new(true).open(path) {
+    let mut options = fs::File::options();
+    match options.read(true).write(true).create_new(true).mode(0o600).open(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let lock = fs::File::options().create(true).truncate(false).write(true).open(path)?;
-            Ok((lock, false))
+            Ok((own_files::open(path)?, false))
         }
         made => Ok((made?, true)),
     }
@@ -243,6 +258,49 @@ mod tests {
         others.iter().for_each(|path| fs::write(path, "dear").unwrap());
         SocketLock::take(&socket).unwrap().unwrap().leave();
         assert!(others.iter().all(|path| fs::read_to_string(path).unwrap() == "dear"));
+    }
+
+    #[test]
+    fn place_of_a_stranger_is_not_taken() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = directory.path().join("run");
+        let socket = run.join("gangd.sock");
+        let refused = |why: &str| {
+            let error = format!("{:#}", SocketLock::take(&socket).unwrap_err());
+            assert!(error.contains(why) && error.contains("nobody else may write"), "{error}");
+            assert!(!run.join("gangd.lock").exists());
+        };
+        fs::create_dir(&run).unwrap();
+        for mode in [0o1777, 0o775] {
+            fs::set_permissions(&run, fs::Permissions::from_mode(mode)).unwrap();
+            refused("others may write to it");
+        }
+        fs::set_permissions(&run, fs::Permissions::from_mode(0o755)).unwrap();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&run, Some(7), None).unwrap();
+            refused("it belongs to user 7");
+        }
+        fs::remove_dir(&run).unwrap();
+        for leads_to in [directory.path(), Path::new("/nowhere")] {
+            std::os::unix::fs::symlink(leads_to, &run).unwrap();
+            refused("it is a link");
+            fs::remove_file(&run).unwrap();
+        }
+        fs::write(&run, "").unwrap();
+        refused("no directory");
+        fs::remove_file(&run).unwrap();
+        SocketLock::take(&socket).unwrap().unwrap().leave();
+    }
+
+    #[test]
+    fn lock_is_not_opened_through_a_link() {
+        let directory = tempfile::tempdir().unwrap();
+        let (socket, dear) = (directory.path().join("gangd.sock"), directory.path().join("dear"));
+        fs::write(&dear, "").unwrap();
+        std::os::unix::fs::symlink(&dear, directory.path().join("gangd.lock")).unwrap();
+        let error = format!("{:#}", SocketLock::take(&socket).unwrap_err());
+        assert!(error.contains("it is a link") && error.contains("remove it"), "{error}");
+        assert_eq!(fs::read_to_string(&dear).unwrap(), "");
     }
 
     #[test]

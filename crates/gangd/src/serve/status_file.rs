@@ -1,4 +1,5 @@
-//! The status file (L32): jobs and plans for everybody to read, rewritten all the time.
+//! The status file (L32): jobs and plans for everybody to read, rewritten all the time. Where users
+//! see their own jobs alone, only the daemon's user can read it.
 //!
 //! Monitors and shells look often, and need not ask the daemon. The file is replaced as a whole, so
 //! that no reader gets half of one. It is written at the start of every slice or ten times a
@@ -6,8 +7,7 @@
 //! part of a CPU: with many jobs it is done less often.
 
 use std::{
-    fs,
-    io::{self, Write},
+    fs, io,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use gang_linux::clock;
+use gang_linux::{clock, own_files};
 use serde::Serialize;
 
 use crate::{
@@ -141,12 +141,9 @@ fn write(path: &Path, daemon: &Daemon, was_empty: &mut bool) -> io::Result<(u64,
     *was_empty = is_empty;
     let new = path.with_extension("json.new");
     let text = serde_json::to_vec(&status)?;
-    // The directory may be one in which others write: nothing that is there already is followed.
-    let create = || fs::File::options().write(true).create_new(true).open(&new);
-    let mut file = create().or_else(|_| fs::remove_file(&new).and_then(|()| create()))?;
-    let written = file.write_all(&text).and_then(|()| fs::rename(&new, path));
-    // A full disk is to be no fuller by what is of no use.
-    written.inspect_err(|_| drop(fs::remove_file(&new)))?;
+    // A file for all has no place where users see their own jobs alone.
+    let mode = if daemon.settings().private { 0o600 } else { 0o644 };
+    own_files::replace(path, &new, &text, mode)?;
     Ok((status.slice_ns, asking_ns))
 }
 

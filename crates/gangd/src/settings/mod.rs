@@ -88,6 +88,8 @@ pub struct File {
     forget_after: Option<String>,
     /// Members of this group of users are administrators, as root is.
     admin_group: Option<String>,
+    /// Whether users see their own jobs alone.
+    private: Option<bool>,
     /// Whether the status file is written, beside the socket.
     status_file: Option<bool>,
     classes: classes::File,
@@ -149,6 +151,8 @@ pub struct Settings {
     pub working_hours: Option<WorkingHours>,
     /// Terms of the classes outside working hours; the terms inside are in `schedule`.
     pub outside: Terms,
+    /// Users see their own jobs alone, administrators all.
+    pub private: bool,
     /// `None`: where the daemon is the machine's.
     pub status_file: Option<bool>,
     pub history_enabled: bool,
@@ -177,6 +181,7 @@ impl Default for Settings {
             admin_gid: None,
             working_hours: None,
             outside: Terms::default(),
+            private: false,
             status_file: None,
             history_enabled: true,
             history: None,
@@ -341,6 +346,7 @@ impl Settings {
         settings.measure = overrides.measure.or(file.measure).unwrap_or(true);
         settings.uncontended_passthrough =
             overrides.uncontended_passthrough.or(file.uncontended_passthrough).unwrap_or(true);
+        settings.private = file.private.unwrap_or(false);
         settings.status_file = file.status_file;
         settings.leave = file.cgroups.leave;
         settings.history_enabled = file.history.enabled.unwrap_or(true);

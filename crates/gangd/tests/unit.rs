@@ -1,0 +1,120 @@
+//! The daemon does all it can with the capabilities that its systemd unit leaves it.
+
+mod place;
+
+use std::{
+    fs,
+    os::unix::{fs::chown, process::CommandExt},
+    path::Path,
+    process::Command,
+};
+
+use gang_harness::skipped;
+use gang_linux::{
+    Roots,
+    cgroup::{Group, Hierarchies},
+};
+use gang_protocol::{client::Client, v1};
+use place::{
+    Place, Program, has_backend, is_root, job_with, registration, wait_until, what_is_left,
+};
+
+/// Known to every machine, as daemon.
+const USER: u32 = 1;
+
+/// The words that make a program one with the unit's capabilities, and no others; `None` where
+/// there is no setpriv(1) that knows them.
+fn with_capabilities_of_the_unit() -> Option<Vec<String>> {
+    let unit =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../integrations/systemd/gangd.service.in");
+    let unit = fs::read_to_string(unit).unwrap();
+    let set = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
+    let names = set.expect("the unit has a set").split(' ').map(|name| {
+        let name = name.strip_prefix("CAP_").expect("the name of a capability");
+        format!(",+{}", name.to_lowercase())
+    });
+    let set: String = ["-all".to_owned()].into_iter().chain(names).collect();
+    let words = ["setpriv", "--no-new-privs", "--bounding-set", &set].map(str::to_owned);
+    let can = Command::new(&words[0]).args(&words[1..]).arg("true").status();
+    if !can.is_ok_and(|status| status.success()) {
+        skipped("there is no setpriv that knows the capabilities of the unit");
+        return None;
+    }
+    Some(words.to_vec())
+}
+
+/// What can be used and measured.
+fn means(place: &Place) -> (Vec<v1::Backend>, v1::Measuring, Option<String>) {
+    wait_until("it is known whether it is measured", || {
+        place.status().measuring != v1::Measuring::starting
+    });
+    let status = place.status();
+    (status.backends, status.measuring, status.not_measured)
+}
+
+#[test]
+fn needs_root_unit_takes_nothing_from_the_daemon() {
+    if !is_root() {
+        return;
+    }
+    let Some(launcher) = with_capabilities_of_the_unit() else { return };
+    let launcher: Vec<&str> = launcher.iter().map(String::as_str).collect();
+    let with_all = means(&Place::new(&[]));
+    let place = Place::launched(&launcher, "", &[]);
+    assert_eq!(means(&place), with_all);
+    let daemon = fs::read_to_string(format!("/proc/{}/status", place.pid())).unwrap();
+    let capabilities = daemon.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+    let capabilities = u64::from_str_radix(capabilities.trim(), 16).unwrap();
+    let (chown, setuid, admin) = (1, 1 << 7, 1 << 21);
+    assert_eq!(capabilities & (chown | setuid | admin), 0, "{capabilities:x}");
+
+    // A program of a user is raised, paused, ended and left as it was.
+    let program = spinner_of(USER);
+    let job = job_with(&place, &program, 1);
+    wait_until("it has slots", || place.job(job).unwrap().slots > 3);
+    assert_eq!(place.client().check().unwrap().violations, []);
+    let mut client = place.client();
+    client.suspend(job).unwrap();
+    client.resume(job).unwrap();
+    client.set_policy(job, v1::Policy::none).unwrap();
+    client.set_policy(job, v1::Policy::gang).unwrap();
+    assert_eq!(client.show_job(job).unwrap().processes.unwrap().len(), 1);
+    client.remove_process(job, program.pid_i64()).unwrap();
+    wait_until("it is as it was", || what_is_left(program.pid()).is_none());
+    let job = job_with(&place, &program, 1);
+    client.kill(job, 9).unwrap();
+    wait_until("it has ended", || place.job(job).is_none());
+}
+
+fn spinner_of(uid: u32) -> Program {
+    let mut spinner = Command::new("bash");
+    Program::start(spinner.args(["-c", place::SPIN]).uid(uid).gid(uid))
+}
+
+#[test]
+fn needs_root_unit_lets_jobs_be_in_groups_of_users() {
+    if !has_backend("freeze") {
+        return;
+    }
+    let Some(launcher) = with_capabilities_of_the_unit() else { return };
+    let launcher: Vec<&str> = launcher.iter().map(String::as_str).collect();
+    let root = Hierarchies::detect(&Roots::default()).unwrap().v2.unwrap();
+    let home = Group::at(root).child(&format!("gang-test-{}-delegated", std::process::id()));
+    home.create().unwrap();
+    for name in ["", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control"] {
+        chown(home.path().join(name), Some(USER), Some(USER)).unwrap();
+    }
+    let program = spinner_of(USER);
+    home.add(program.pid()).unwrap();
+    let place = Place::launched(&launcher, "[cgroups]\nleave = 'never'\n", &[]);
+    let mut client = Client::connect(&place.socket()).unwrap();
+    let job = client.register(&registration("job", 1)).unwrap();
+    client.add_process(job, program.pid_i64()).unwrap();
+    wait_until("it has slots", || place.job(job).unwrap().slots > 3);
+    let cgroup = place.job(job).unwrap().cgroup.unwrap();
+    assert!(cgroup.contains("-delegated/"), "it is below its caller's: {cgroup}");
+    client.remove_process(job, program.pid_i64()).unwrap();
+    wait_until("it is as it was", || what_is_left(program.pid()).is_none());
+    drop((client, program, place));
+    wait_until("the test's group can go", || home.remove().is_ok());
+}

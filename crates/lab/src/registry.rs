@@ -8,8 +8,8 @@ use crate::harness::lab::Lab;
 use crate::harness::options::Takes::{self, Backend, Paper, Plain, Seconds, Threads, WatchPlain};
 use crate::harness::report::Report;
 use crate::promises::{
-    arrival, auto, barrier, barriers, calls, clients, coscheduled, doctor, fill, frames, idle,
-    lateness, openmp, programs, release, share, switch, views, watching,
+    arrival, auto, barrier, barriers, calls, clients, coscheduled, doctor, fill, frames, hostile,
+    idle, lateness, openmp, programs, release, share, switch, views, watching,
 };
 use crate::published::{
     batch, deadlines, holes, noise, overhead, priority, slices, solvers, speedup, stream, sweep,
@@ -72,7 +72,7 @@ const ON_ALL_CPUS: &[Takes] = &[Seconds, Plain, WatchPlain, Backend, Paper];
 const OF_GANGD: &[Takes] = &[Seconds, Threads, Backend, Paper];
 
 /// Those of the papers first, in their order.
-pub const EXPERIMENTS: [Experiment; 33] = [
+pub const EXPERIMENTS: [Experiment; 34] = [
     Experiment {
         name: "gauss",
         about: "Gaussian elimination beside competitors, by the number of threads (L35)",
@@ -288,6 +288,15 @@ pub const EXPERIMENTS: [Experiment; 33] = [
         takes: &[Seconds, Backend],
         spec: Some(&[]),
         ..with!(clients::Clients)
+    },
+    Experiment {
+        name: "hostile",
+        about: "What two victims lose to the attacks of a third user",
+        details: "Three rounds of all attacks take nearly two hours, of one attack seven minutes. \
+                  It needs root, to run programs as three other users.",
+        takes: &[Seconds, Backend],
+        spec: Some(&[]),
+        ..with!(hostile::Hostile)
     },
     Experiment {
         name: "barriers",

@@ -424,3 +424,41 @@ fn watching_has_a_cost() {
     }
     gangs_are_reported(&report, |_| true);
 }
+
+#[test]
+fn needs_root_a_hostile_user_is_reported_by_his_attacks() {
+    if !gangd_is_there() {
+        return;
+    }
+    let (table, report) =
+        table_and_report("hostile --runs 1 --seconds 0.5 --attack connections,forks,cpus");
+    let expected = ["connections", "forks", "cpus"];
+    let expected = expected.map(|name| ["without", "with"].map(|way| format!("{name}, {way}")));
+    let expected = expected.as_flattened();
+    assert_eq!(conditions(&report), expected);
+    gangs_are_reported(&report, |_| true);
+    for condition in expected {
+        for name in [
+            "share_percent",
+            "steps_per_s",
+            "late_plans_per_min",
+            "ran_out_per_min",
+            "memory_mib",
+            "daemon_percent",
+            "answer_ms",
+        ] {
+            assert!(figure(&report, condition, name) >= 0.0, "{report}");
+        }
+    }
+    assert!(figure(&report, "connections, with", "acts_per_s") >= 0.0, "{report}");
+    let ids: Vec<&str> = report["measures"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["id"].as_str().unwrap())
+        .collect();
+    let promised = ["hostile-late", "hostile-ran-out", "hostile-share", "hostile-coscheduled"];
+    assert_eq!(ids, promised);
+    assert!(table.contains("forks (It has jobs that fork all the time.) The victims"), "{table}");
+    assert!(table.contains("12 of 15 attacks."), "{table}");
+}

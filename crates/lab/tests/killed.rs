@@ -172,3 +172,20 @@ fn ranks_end_with_a_killed_lab_needs_gangd_and_open_mpi() {
         }
     }
 }
+
+#[test]
+fn needs_root_attacks_and_victims_end_with_a_killed_lab() {
+    if !gangd_is_there() {
+        return;
+    }
+    for (attack, names) in [
+        ("threads", [("gangd", 1), ("gang-lab", 5)].as_slice()),
+        ("policies", &[("gangd", 1), ("gang-lab", 4), ("sh", 8)]),
+    ] {
+        // The attack comes after as long without it.
+        let mut lab =
+            Lab::start(&format!("hostile --noisy --runs 1 --seconds 10 --attack {attack}"));
+        let there = lab.until_there(names).unwrap_or_else(|said| panic!("{said}"));
+        lab.kill(&there);
+    }
+}

@@ -64,6 +64,8 @@ fn what_cannot_be_done_is_said() {
         ("holes --instances 8 --seconds 8", "not sure to be done within 60s"),
         ("interval --points 11s", "10 s at most"),
         ("auto --plain", "no use for --plain"),
+        ("hostile --plain", "no use for --plain"),
+        ("hostile --attack tanks", "invalid value 'tanks'"),
         ("doctor --plain", "no use for --plain"),
         ("watching --plain", "no use for --plain"),
         ("doctor --noisy --only nothing", "no such program: nothing"),

@@ -1,7 +1,8 @@
 //! A gangd of the lab's own for each setting that is compared, on a socket in a temporary
 //! directory. It ends when the guard is dropped, and by itself when the lab is killed.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -181,6 +182,13 @@ impl Daemon {
 
     pub fn pid(&self) -> i32 {
         self.child.id() as i32
+    }
+
+    /// Lets every user reach the socket, as that of a machine's own daemon.
+    pub fn let_everybody_in(&self) -> Result<()> {
+        let (dir, mode) = (self.dir.path(), Permissions::from_mode(0o711));
+        fs::set_permissions(dir, mode)
+            .with_context(|| format!("opening {} to everybody", dir.display()))
     }
 
     pub fn socket(&self) -> &Path {

@@ -411,7 +411,7 @@ impl Span {
         Self::after(LEAD, length)
     }
 
-    fn after(lead: Duration, length: Duration) -> Self {
+    pub fn after(lead: Duration, length: Duration) -> Self {
         Self {
             start_ns: now_ns() + lead.as_nanos() as u64,
             length,

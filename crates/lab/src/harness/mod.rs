@@ -29,5 +29,6 @@ pub mod report;
 pub mod samples;
 pub mod stats;
 pub mod table;
+pub mod users;
 pub mod verdict;
 pub mod wait;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use anyhow::{Context, Result};
 use gang_linux::process::read_lossy;
 
 /// The number of `sched_setscheduler(2)` for the policy of the lab's programs, which no daemon has
@@ -55,6 +56,25 @@ pub fn held_threads(root: &Path, pids: &[i32], free: i32) -> usize {
     held
 }
 
+/// The memory of a process that is in use (VmRSS).
+pub fn memory_mib(root: &Path, pid: i32) -> Result<f64> {
+    let path = root.join(pid.to_string()).join("status");
+    let text = read_lossy(&path).with_context(|| format!("reading {}", path.display()))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<f64>().ok());
+    Ok(kib.with_context(|| format!("{} has no VmRSS", path.display()))? / 1024.0)
+}
+
+/// The CPU time of a thread of a process, by the name of the thread (proc_pid_schedstat(5)); none
+/// where the kernel does not count it.
+pub fn cpu_ns_of_thread(root: &Path, pid: i32, name: &str) -> Option<u64> {
+    let tasks = fs::read_dir(root.join(pid.to_string()).join("task")).ok()?;
+    let is_it = |task: &Path| read_lossy(&task.join("comm")).is_ok_and(|it| it.trim() == name);
+    let task = tasks.flatten().map(|task| task.path()).find(|task| is_it(task))?;
+    let times = read_lossy(&task.join("schedstat")).ok()?;
+    times.split_ascii_whitespace().next()?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,6 +100,22 @@ mod tests {
         assert_eq!(held_threads(Path::new("/proc"), &[me], me), 0);
         let text = fs::read_to_string("/proc/self/stat").unwrap();
         assert_eq!(parse_stat(&text).unwrap().policy, SCHED_OTHER);
+    }
+
+    #[test]
+    fn memory_and_threads_of_a_process() {
+        let root = tempfile::tempdir().unwrap();
+        for (task, name, times) in [("7", "gangd", "10 1 1"), ("8", "conductor", "20 3 4")] {
+            let dir = root.path().join("7/task").join(task);
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(dir.join("comm"), format!("{name}\n")).unwrap();
+            fs::write(dir.join("schedstat"), format!("{times}\n")).unwrap();
+        }
+        fs::write(root.path().join("7/status"), "Name:\tx\nVmRSS:\t    2048 kB\n").unwrap();
+        assert_eq!(memory_mib(root.path(), 7).unwrap(), 2.0);
+        assert_eq!(cpu_ns_of_thread(root.path(), 7, "conductor"), Some(20));
+        assert_eq!(cpu_ns_of_thread(root.path(), 7, "nobody"), None);
+        assert!(memory_mib(root.path(), 8).unwrap_err().to_string().contains("8/status"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! asks waits, with 1,000 jobs live and 10,000 ended.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use crate::harness::alternate::{Condition, alternate};
 use crate::harness::child::Running;
 use crate::harness::daemon::{Daemon, DaemonOptions};
 use crate::harness::lab::Lab;
+use crate::harness::proc;
 use crate::harness::report::Report;
 use crate::harness::samples::Sample;
 use crate::harness::table::thousands;
@@ -212,9 +214,5 @@ fn descriptors(daemon: &Daemon) -> Result<f64> {
 }
 
 fn memory_mib(daemon: &Daemon) -> Result<f64> {
-    let path = format!("/proc/{}/status", daemon.pid());
-    let text = fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<f64>().ok());
-    Ok(kib.context("no VmRSS")? / 1024.0)
+    proc::memory_mib(Path::new("/proc"), daemon.pid())
 }

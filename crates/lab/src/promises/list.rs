@@ -38,7 +38,7 @@ pub struct Group {
     pub promises: &'static [&'static Promise],
 }
 
-pub const GROUPS: [Group; 8] = [
+pub const GROUPS: [Group; 9] = [
     Group {
         name: "Programs that share the machine",
         promises: &[
@@ -99,6 +99,10 @@ pub const GROUPS: [Group; 8] = [
             &LIST,
             &HISTORY,
         ],
+    },
+    Group {
+        name: "Beside a hostile user",
+        promises: &[&HOSTILE_LATE, &HOSTILE_RAN_OUT, &HOSTILE_SHARE, &HOSTILE_COSCHEDULED],
     },
     Group {
         name: "libgang",
@@ -658,6 +662,43 @@ pub const HISTORY: Promise = Promise {
     last: last(NOT_NOTED, "2026-11-22", "one run", 6.5, None),
     remark: Some("All 10,000 take 98 ms."),
     command: "gang lab clients",
+    ..PLAIN
+};
+
+pub const HOSTILE_LATE: Promise = Promise {
+    id: "hostile-late",
+    sentence: "No more plans are late beside the worst attack of another user than without.",
+    must: AtMost(0.0),
+    unit: "a minute",
+    command: "gang lab hostile",
+    ..PLAIN
+};
+
+pub const HOSTILE_RAN_OUT: Promise = Promise {
+    id: "hostile-ran-out",
+    sentence: "No more timetables run out beside the worst attack of another user than without.",
+    must: AtMost(0.0),
+    unit: "a minute",
+    command: "gang lab hostile",
+    ..PLAIN
+};
+
+pub const HOSTILE_SHARE: Promise = Promise {
+    id: "hostile-share",
+    sentence: "The worst attack of another user takes next to nothing of a gang's share.",
+    must: AtMost(1.0),
+    unit: "%",
+    command: "gang lab hostile",
+    ..PLAIN
+};
+
+pub const HOSTILE_COSCHEDULED: Promise = Promise {
+    id: "hostile-coscheduled",
+    sentence: "The worst attack of another user takes next to nothing of the time in which a gang \
+               is coscheduled.",
+    must: AtMost(1.0),
+    unit: "%",
+    command: "gang lab hostile",
     ..PLAIN
 };
 

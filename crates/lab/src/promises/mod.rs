@@ -11,6 +11,7 @@ pub mod doctor;
 pub mod document;
 pub mod fill;
 pub mod frames;
+pub mod hostile;
 pub mod idle;
 pub mod lateness;
 pub mod list;

@@ -4,6 +4,7 @@
 //! copies share, and ends by itself.
 
 pub mod arrivals;
+pub mod attack;
 pub mod barrier;
 pub mod cache;
 pub mod clients;
@@ -65,6 +66,8 @@ pub enum Workload {
     Deadlines(deadlines::Deadlines),
     /// Clusters a stream of packets that come in bursts (E17)
     Stream(stream::Stream),
+    /// Attacks a daemon as a local user can
+    Attack(attack::Attacker),
     /// Threads that note when they ran, relative to slices (X8)
     Edges(edges::Edges),
 }
@@ -87,6 +90,7 @@ impl Workload {
             Workload::Own(it) => serde_json::to_string(&it.run()?),
             Workload::Deadlines(it) => serde_json::to_string(&it.run()?),
             Workload::Stream(it) => serde_json::to_string(&it.run()?),
+            Workload::Attack(it) => serde_json::to_string(&it.run()?),
             Workload::Edges(it) => serde_json::to_string(&it.run()?),
         };
         println!("{}", line.context("writing the outcome as JSON")?);

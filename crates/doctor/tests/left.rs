@@ -161,8 +161,7 @@ fn needs_root_unwatchable_program_is_left_or_ended() {
         skipped("needs setpriv, to become somebody who has no privilege");
         return;
     }
-    // Where nobody can reach the programs, and write.
-    place.open_to_everybody(0o777);
+    place.give_to(65534);
     place.copy_programs(&["gang-doctor", "gang", "gangd"]);
     let own = place.directory.path();
     let doctor = |arguments: &[&str]| {

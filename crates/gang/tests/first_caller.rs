@@ -304,8 +304,7 @@ fn needs_root_guardian_that_outlives_its_daemon_removes_its_group() {
 #[test]
 fn needs_root_users_daemon_lifts_what_it_may() {
     let Some(place) = place().filter(|_| is_root()) else { return };
-    // Where nobody can reach the programs, and write.
-    place.open_to_everybody(0o777);
+    place.give_to(65534);
     place.copy_programs(&["gang", "gangd"]);
     let mut prlimit = place.command("prlimit");
     prlimit.args(["--nofile=64:512", "--fsize=10000000:10000000", "nice", "-n", "3", "setpriv"]);

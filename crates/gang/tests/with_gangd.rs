@@ -213,8 +213,7 @@ fn needs_root_without_privilege_run_starts_a_daemon_all_the_same_and_says_in_a_l
         skipped("needs root and setpriv, to become somebody who has no privilege");
         return;
     }
-    // Where nobody can reach the programs, and write.
-    place.0.open_to_everybody(0o777);
+    place.0.give_to(65534);
     place.0.copy_programs(&["gang", "gangd"]);
     let (own, by_gang) = (place.path("gang"), place.gang(&[]));
     let mut gang = becomes_nobody();

@@ -288,6 +288,8 @@ impl Members {
         } else {
             self.pins_are_unknown = true;
             self.once_own.remove(&tid);
+            // It stands as its job again before it was left alone.
+            self.left_alone.retain(|&it| it != tid);
         }
         true
     }

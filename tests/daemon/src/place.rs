@@ -55,6 +55,12 @@ impl Place {
         set_permissions(self.directory.path(), Permissions::from_mode(mode)).unwrap();
     }
 
+    /// Makes the directory another user's: a daemon keeps files only in its user's own.
+    pub fn give_to(&self, uid: u32) {
+        self.open_to_everybody(0o755);
+        std::os::unix::fs::chown(self.directory.path(), Some(uid), Some(uid)).unwrap();
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }

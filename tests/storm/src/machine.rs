@@ -43,6 +43,8 @@ pub struct Thread {
     pub was_read: bool,
     /// Its owner has changed its policy, and it was not switched since then.
     pub is_unswitched: bool,
+    /// It is its job's owner's again, and what it was to get back as another's may come later.
+    pub is_back: bool,
     /// Its owner chose its CPUs while it was a member of a job.
     pub choice: Choice,
     pub started: u64,
@@ -88,6 +90,7 @@ impl Thread {
             was_reset: false,
             was_read: false,
             is_unswitched: false,
+            is_back: false,
             choice: self.choice,
             started: 0,
         }
@@ -193,6 +196,7 @@ impl Machine {
                 was_reset: false,
                 was_read: false,
                 is_unswitched: false,
+                is_back: false,
                 choice: Choice::Known,
                 started: 0,
             },
@@ -286,7 +290,18 @@ impl Machine {
         // It stands as its job from the next timetable on.
         let threads = self.threads.values_mut().filter(|thread| thread.pid == pid);
         let is_back = owner_uid.is_some_and(|owner| owner == uid);
-        threads.filter(|_| is_back).for_each(|thread| thread.is_unswitched = true);
+        threads.filter(|_| is_back).for_each(|thread| {
+            (thread.is_unswitched, thread.is_back) = (true, true);
+        });
+    }
+
+    /// All orders are carried out: threads that are back stand as their jobs from the next switch
+    /// on.
+    pub fn orders_are_done(&mut self) {
+        let is_seen = |pid: &u32| self.processes.get(pid).is_some_and(|of| !of.is_unseen);
+        for thread in self.threads.values_mut().filter(|it| it.is_back && is_seen(&it.pid)) {
+            (thread.is_unswitched, thread.is_back) = (true, false);
+        }
     }
 
     /// The daemon has seen to whom the process of a thread belongs.

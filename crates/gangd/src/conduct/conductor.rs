@@ -274,6 +274,8 @@ impl Conductor {
         let before_ns = clock::thread_cpu_ns();
         let mut jobs: BTreeSet<JobId> = core.that_may_lose().collect();
         jobs.retain(|&id| self.state.may_be_astray(id) && self.read_planned(id));
+        // The read of the plans that follow finds nothing new any more.
+        jobs.iter().for_each(|&id| self.state.core.found_members(id));
         let rest_ns = STRAYS_PART * (clock::thread_cpu_ns() - before_ns);
         let next_ns = self.state.core.next_look_for_strays_ns(now.utc_ns);
         self.strays_at_ns = next_ns.map(|next_ns| next_ns.max(now.utc_ns + rest_ns));

@@ -13,8 +13,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gang_engine::{pins::Pins, singles};
-use gang_timetable::record::Single;
+use gang_engine::{bound::Bound, pins::Pins, singles, thread};
+use gang_schedule::CpuSet;
+use gang_timetable::{Action, record::Single};
 
 use super::{
     detach::perform,
@@ -62,8 +63,15 @@ impl Daemon {
         let single = singles::stray(&self.roots.proc, tid, stray.was_there_ticks);
         let single = single.filter(|_| is_of_none.unwrap_or(true));
         if let Some(single) = single {
-            perform(&stray.actions);
-            self.release_started(stray, single);
+            let pins = Pins::read(&self.files.store.pins(job.0)).ok().flatten();
+            // CPUs that it was not given it has by its owner's choice, which may be of this moment.
+            let were_given = |cpus: &CpuSet| pins.as_ref().is_none_or(|it| it.were_given(cpus));
+            let has_pinned = thread::affinity(tid).is_ok_and(|now| were_given(&now));
+            let is_due = |it: &&Bound| has_pinned || !matches!(it.action, Action::Affinity { .. });
+            for action in stray.actions.iter().filter(is_due) {
+                perform(std::slice::from_ref(action));
+            }
+            self.release_started(stray, single, pins.as_ref());
             if !is_out {
                 return true;
             }
@@ -75,14 +83,13 @@ impl Daemon {
 
 impl Daemon {
     /// What a stray has started since it was last read has what the stray had then.
-    fn release_started(&self, stray: &Stray, single: Single) {
-        let pins = Pins::read(&self.files.store.pins(stray.job.0)).ok().flatten();
+    fn release_started(&self, stray: &Stray, single: Single, pins: Option<&Pins>) {
         let is_of_job = |tid| {
             let is_stray = self.conductor.ask(move |state| state.core.is_stray(tid));
             !is_stray.unwrap_or(true)
         };
         let (normal, everywhere) = (stray.normal, &stray.everywhere);
-        let (proc_root, pins) = (&self.roots.proc, pins.as_ref());
+        let proc_root = &self.roots.proc;
         singles::release_started(proc_root, single, normal, everywhere, pins, is_of_job);
     }
 }

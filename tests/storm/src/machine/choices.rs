@@ -90,6 +90,12 @@ impl Machine {
         self.record_of(tid).is_some_and(is_apart)
     }
 
+    /// Whether a thread has CPUs that gangd gave to threads of a job.
+    pub fn has_given_cpus(&self, job: JobId, tid: u32) -> bool {
+        let (pins, cpus) = (self.pins.get(&job), self.model.affinity.get(&tid));
+        pins.zip(cpus).is_some_and(|(pins, cpus)| pins.has_given(cpus))
+    }
+
     /// What the owner of a thread wants, by what is on file.
     pub(super) fn wanted_on_file(&self, tid: u32) -> Option<Attributes> {
         let record = self.record_of(tid)?;

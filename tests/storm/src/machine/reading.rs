@@ -212,6 +212,7 @@ impl Machine {
                 !own.lost_nice
                     && !own.is_unread
                     && !own.is_unswitched
+                    && !own.is_back
                     && !stands_still
                     && (own.normal.is_empty() || own.own == thread.original)
             })

@@ -92,6 +92,7 @@ impl World {
         if !is_followed || !is_told || !core.has_seen(missed) || !(is_covered || is_over) {
             return;
         }
+        machine.orders_are_done();
         let slice = slices::slice_at(config, now_ns);
         let in_gap = slices::in_gap(config, now_ns);
         let plan = core.schedule.plan_of(slice).filter(|_| is_covered);

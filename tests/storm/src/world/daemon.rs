@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use gang_conductor::{Counted, Followed, Now};
 use gang_schedule::JobId;
-use gang_timetable::{Runnable, record::Placement};
+use gang_timetable::{Action, Runnable, record::Placement};
 
 use super::{Daemon, Lane, MS, USERS};
 use crate::machine::Machine;
@@ -91,6 +91,7 @@ impl Daemon {
             let mut tids = members.threads().iter().map(|it| it.tid);
             let is_astray = |tid| machine.is_outside(job, tid) || machine.has_moved(members, tid);
             if tids.any(is_astray) && self.read_planned(machine, job) {
+                self.core.found_members(job);
                 astray.insert(job);
             }
         }
@@ -116,7 +117,10 @@ impl Daemon {
                 && self.core.is_stray(stray.tid)
                 && machine.is_outside(stray.job, stray.tid);
             if is_stray {
-                stray.actions.iter().for_each(|action| machine.perform(action));
+                // CPUs that it was not given it has by its owner's choice.
+                let has_pinned = machine.has_given_cpus(stray.job, stray.tid);
+                let is_due = |it: &&Action| has_pinned || !matches!(it, Action::Affinity { .. });
+                stray.actions.iter().filter(is_due).for_each(|action| machine.perform(action));
                 let is_of_job = |tid| !self.core.is_stray(tid);
                 let (normal, everywhere) = (stray.normal, &stray.everywhere);
                 machine.release_started(stray.job, stray.tid, normal, everywhere, is_of_job);

@@ -9,7 +9,7 @@
 //! has it. So do threads that it has started since it was last read. Meanwhile it stays on file as a
 //! member of its job.
 //!
-//! Properties: a stray is as its owner had it [`LOOK_EVERY_NS`] and one period later at most,
+//! Properties: a stray is as its owner had it `LOOK_EVERY_NS` and one period later at most,
 //! whatever the length of slices. What has come into a job meanwhile is no stray.
 
 use gang_schedule::{CpuSet, JobId};

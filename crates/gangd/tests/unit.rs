@@ -99,7 +99,7 @@ fn needs_root_unit_lets_jobs_be_in_groups_of_users() {
     let Some(launcher) = with_capabilities_of_the_unit() else { return };
     let launcher: Vec<&str> = launcher.iter().map(String::as_str).collect();
     let root = Hierarchies::detect(&Roots::default()).unwrap().v2.unwrap();
-    let home = Group::at(root).child(&format!("gang-test-{}-delegated", std::process::id()));
+    let home = Group::at(root).child(format!("gang-test-{}-delegated", std::process::id()));
     home.create().unwrap();
     for name in ["", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control"] {
         chown(home.path().join(name), Some(USER), Some(USER)).unwrap();

@@ -11,9 +11,9 @@
 //! it is compared again. All of this is paid from an account (`ledger`).
 //!
 //! Properties: a job is never left as it was tried: the daemon takes it back where this program
-//! ends or falls silent ([`crate::pulse`]). Of a job no file is opened, and nothing is read but the
+//! ends or falls silent (`crate::pulse`). Of a job no file is opened, and nothing is read but the
 //! kernel's lists and figures; this program gives up all rights that that does not take
-//! ([`crate::confinement`]).
+//! (`crate::confinement`).
 
 mod behaviour;
 mod glances;

@@ -65,8 +65,8 @@ fn needs_root_unit_takes_nothing_from_the_daemon() {
     let daemon = fs::read_to_string(format!("/proc/{}/status", place.pid())).unwrap();
     let capabilities = daemon.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
     let capabilities = u64::from_str_radix(capabilities.trim(), 16).unwrap();
-    let (chown, setuid, admin) = (1, 1 << 7, 1 << 21);
-    assert_eq!(capabilities & (chown | setuid | admin), 0, "{capabilities:x}");
+    let (chown, admin) = (1, 1 << 21);
+    assert_eq!(capabilities & (chown | admin), 0, "{capabilities:x}");
 
     // A program of a user is raised, paused, ended and left as it was.
     let program = spinner_of(USER);

@@ -6,10 +6,10 @@
  * spin use all of it, and those that block leave it to others. A thread that waits for a partner
  * without a CPU looks like one whose partner has more to do.
  *
- * Approach: at each tick of each CPU a record says who runs there and at which instruction, with the
- * code around it. It has the program's threads that run and wait for a CPU at that moment. For how long they do the one
- * and the other is known without ticks, and summed up. Sleeps are summed up by the system call that
- * the thread sleeps in.
+ * Approach: at each tick of each CPU a record says who runs there and at which instruction, with
+ * the code around it. It has the program's threads that run and wait for a CPU at that moment. How
+ * long they run, and how long they wait, is known without ticks, and summed up. Sleeps are summed
+ * up by the system call that the thread sleeps in.
  *
  * Properties: ticks come at the same rate whatever runs, nothing included, so that shares of ticks
  * are shares of time. All time is booked once, without a lock. Two CPUs that change something in

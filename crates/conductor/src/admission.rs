@@ -117,7 +117,7 @@ impl Stock {
     }
 }
 
-/// What is to be kept for a job that was promised it and does not use it yet, or that waits.
+/// The room to be kept for a job that waits, or that was promised it and does not use it yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
     pub user: UserId,
@@ -131,7 +131,7 @@ pub struct Greed {
 }
 
 impl Greed {
-    /// What all the claims keep from a user who asks for something now.
+    /// The room that all the claims keep from a user who asks for something now.
     pub fn kept_from(
         &mut self,
         user: UserId,

@@ -26,7 +26,7 @@ const SAVED_NS: i64 = 2 * AT_ONCE_NS;
 /// The time over which the use is averaged.
 const MEMORY_NS: f64 = 1e9;
 
-/// Who has not asked for so long has no part.
+/// A user who has not asked for so long has no part.
 const FORGOTTEN_NS: u64 = 10_000_000_000;
 
 /// The allowance of all.

@@ -269,9 +269,8 @@ impl Conductor {
         Ok(id)
     }
 
-    /// What is to be kept for jobs, but for one of them, that do not use all that they were
-    /// promised, with where the kernel says what they use. A job that got no process in time is not
-    /// among them.
+    /// The claims of jobs that were promised something, but for one of them, each with where the
+    /// kernel says what it uses. A job that got no process in time has none.
     pub fn promises(
         &self,
         now: Now,

@@ -19,7 +19,7 @@ use crate::{Conductor, Now};
 pub const CHANGES_EVERY_NS: u64 = 200_000_000;
 
 impl Conductor {
-    /// What the threads of a job may use now is planned with from the next step on.
+    /// From the next step on, plans follow the CPUs that the threads of a job may use now.
     pub(crate) fn saw_cpus_of(&mut self, id: JobId) {
         let online = self.schedule.topology().set();
         let Some(job) = self.jobs.get_mut(&id) else { return };

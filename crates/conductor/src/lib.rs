@@ -16,7 +16,7 @@
 //! - [`forecast`]: plans that are made ahead, and taken back when something changes.
 //! - [`gap`]: how often there are gaps, and how long they are.
 //! - [`load`]: how many threads outside of all gangs want to run.
-//! - [`overhead`]: what it costs to switch the threads of a job.
+//! - [`overhead`]: the cost of switching the threads of a job.
 //! - [`quota`]: how much of what is scarce one user may have.
 //! - [`regroup`]: which gangs move between groups of the cpu controller.
 //! - [`short_lived`]: gangs whose threads live too short to be switched one by one.

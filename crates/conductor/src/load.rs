@@ -12,8 +12,8 @@
 //! keep the rest from its turns. Where every count of a second finds others, they are a load, of as
 //! many threads as there are CPUs at most.
 //!
-//! Whose the threads are is listed less often, at any moment, and by the kernel's programs alone. Of
-//! each user, again, the least of the last few lists counts.
+//! Lists of the users whose threads these are come less often, at any moment, and from the kernel's
+//! programs alone. Of each user, again, the least of the last few lists counts.
 
 use std::collections::{BTreeMap, VecDeque};
 

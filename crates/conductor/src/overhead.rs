@@ -1,4 +1,4 @@
-//! What it costs to switch the threads of a job.
+//! The cost of switching the threads of a job.
 //!
 //! Problem: at each edge of a gang's slot, each of its threads is switched, also those that sleep.
 //! With thousands of threads that takes milliseconds, which the next gang waits for.

@@ -56,7 +56,7 @@ impl Quota {
 mod tests {
     use super::*;
 
-    /// What users have who take as many as they may, one after the other.
+    /// The shares of users who take as many as they may, one after the other.
     fn taken(quota: Quota, users: u32) -> Vec<usize> {
         let mut had = Vec::new();
         for user in 1..=users {

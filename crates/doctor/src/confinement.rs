@@ -20,7 +20,7 @@ use rustix::{
     },
 };
 
-/// What it takes to measure.
+/// The capabilities that measuring takes.
 const KEPT: CapabilitySet =
     CapabilitySet::BPF.union(CapabilitySet::PERFMON).union(CapabilitySet::SYS_PTRACE);
 

@@ -136,7 +136,7 @@ pub struct Spec {
     pub min_cpus: u32,
     /// The CPUs that its threads may use.
     pub allowed: Allowed,
-    /// What switching it takes of a slice that would be others', in percent of the slice.
+    /// The part of a slice of others that switching it takes, in percent.
     pub overhead: u32,
 }
 

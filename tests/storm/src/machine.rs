@@ -30,7 +30,7 @@ pub struct Thread {
     pub normal: Vec<Attributes>,
     /// The same of CPUs: those of a slot may be those that its parent chose.
     pub normal_cpus: Vec<CpuSet>,
-    /// What it may have had as it was started, or first seen.
+    /// Attributes that it may have had as it was started, or first seen.
     pub at_start: Vec<Attributes>,
     /// What it had before its owner chose what no daemon has read yet: a release cannot tell a
     /// policy that was chosen in a slot from what gangd gave.

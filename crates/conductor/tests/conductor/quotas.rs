@@ -1,4 +1,4 @@
-//! What users may have of jobs, CPUs and promises.
+//! Quotas of users: jobs and promises.
 
 use gang_conductor::{
     Candidate, Conductor, Now, Refused,

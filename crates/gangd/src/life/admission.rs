@@ -81,9 +81,9 @@ struct Waiting {
     greed: Greed,
 }
 
-/// What a job that comes, or waits, is held against besides the promises to others.
+/// The claims that a job which comes or waits is held against besides the promises to others.
 pub struct Ahead<'a> {
-    /// What the jobs that came before and wait ask for.
+    /// Those of the jobs that came before and wait.
     pub claims: Vec<Claim>,
     pub greed: &'a mut Greed,
 }
@@ -98,8 +98,7 @@ struct Ticket {
 }
 
 impl Waiting {
-    /// What is asked for by the jobs before a ticket, or by all where the ticket is not in the
-    /// queue.
+    /// The claims of the jobs before a ticket, or of all where the ticket is not in the queue.
     fn ahead_of(&mut self, number: u64) -> Ahead<'_> {
         let before = self.tickets.iter().take_while(|ticket| ticket.number != number);
         Ahead { claims: before.map(|ticket| ticket.claim).collect(), greed: &mut self.greed }

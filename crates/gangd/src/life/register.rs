@@ -89,7 +89,7 @@ impl Daemon {
         stock_of_machine(&self.roots.proc, &self.settings().scratch_dir)
     }
 
-    /// What jobs do not use yet of what they were promised.
+    /// The promises to jobs, as far as they are not used yet.
     fn promises(&self, but: Option<JobId>) -> Result<Vec<Claim>, Error> {
         let promises = self.conductor.ask(move |state| {
             let promises = state.core.promises(now(), but);

@@ -55,7 +55,7 @@ impl Daemon {
     fn lower_stray(&self, stray: &Stray) -> bool {
         let (job, tid) = (stray.job, stray.tid);
         let is_out = self.conductor.is_in_force(stray.gone_from);
-        // What a job that is over left behind is released with it.
+        // Strays of a job that is over are released with it.
         let is_of_none = self
             .conductor
             .ask(move |state| state.core.jobs.contains_key(&job) && state.core.is_stray(tid));
@@ -82,7 +82,7 @@ impl Daemon {
 }
 
 impl Daemon {
-    /// What a stray has started since it was last read has what the stray had then.
+    /// The threads that a stray has started since it was last read have what it had then.
     fn release_started(&self, stray: &Stray, single: Single, pins: Option<&Pins>) {
         let is_of_job = |tid| {
             let is_stray = self.conductor.ask(move |state| state.core.is_stray(tid));

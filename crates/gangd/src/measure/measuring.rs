@@ -23,7 +23,7 @@ use gang_timetable::record::Placement;
 #[derive(Debug, Default)]
 pub struct Measuring {
     meter: OnceLock<Result<Arc<Meter>, String>>,
-    /// What is asked of the thread that looks at the threads of the machine.
+    /// The requests to the thread that looks at the threads of the machine.
     pub looks: Arc<Looks>,
 }
 

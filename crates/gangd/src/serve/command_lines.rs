@@ -68,7 +68,7 @@ impl CommandLines {
             let read = move || {
                 let _permit = permit;
                 for pid in asked {
-                    // Who asked does not wait any more.
+                    // The client does not wait any more.
                     if sender.try_send((pid, command(&root, pid))).is_err() {
                         break;
                     }

@@ -192,7 +192,7 @@ impl Machine {
             });
             let may_have: Vec<Attributes> = may_have.filter(|it| *it != own).collect();
             if let Some(thread) = self.threads.get_mut(&tid) {
-                // As long as it looks as it did when it was first seen, it is taken for one of those.
+                // As long as it looks as when it was first seen, it is taken for one of those.
                 thread.at_start.extend(&may_have);
                 may_have.into_iter().for_each(|had| thread.may_have(had));
             }

@@ -189,8 +189,8 @@ impl World {
             let mut all = jobs.filter_map(|job| Some(&job.home.as_ref()?.members));
             let of = all.find(|members| members.knows(tid));
             // On its way, a job is on file where it goes.
-            // One that leaves is no member any more. It gets back what it had by what was known as it
-            // was asked to leave, wherever its job goes meanwhile.
+            // One that leaves is no member any more. It gets back what it had by what was known as
+            // it was asked to leave, wherever its job goes meanwhile.
             let pending = self.daemon.iter().flat_map(|daemon| &daemon.pending);
             let leaver = pending.filter_map(Pending::leaver).find_map(|it| known_of(it, tid));
             let is_idle = match (of, leaver) {

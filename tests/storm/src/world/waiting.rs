@@ -226,8 +226,8 @@ impl World {
             daemon.pending.push(Pending::Moving { job, policy, from });
             return Ok(());
         }
-        // A choice of an owner meanwhile is judged by what gangd gave there; and numbers of those that
-        // have ended may be others'.
+        // A choice of an owner meanwhile is judged by what gangd gave there; and numbers of those
+        // that have ended may be others'.
         daemon.read(&mut self.machine.borrow_mut(), job);
         if policy == Policy::None && !is_still {
             let Some(home) = daemon.core.jobs.get(&job).and_then(|of| of.home.as_ref()) else {

@@ -95,7 +95,7 @@ impl Measuring {
         let Ok(meter) = self.meter() else { return };
         let _ = self.looks.looker.set(thread::current());
         self.looks.is_asked.store(true, Ordering::Release);
-        let mut list_at = Instant::now();
+        let (mut list_at, mut is_unknown) = (Instant::now(), false);
         loop {
             if self.looks.is_asked.swap(false, Ordering::AcqRel)
                 && let Err(reason) = meter.look_around()
@@ -109,9 +109,11 @@ impl Measuring {
                 let before_ns = clock::thread_cpu_ns();
                 match meter.runnable_threads() {
                     Ok(threads) => report(threads),
-                    Err(reason) => {
-                        tracing::debug!(%reason, "whose threads want to run is not known");
+                    // It says so once: the next look is soon.
+                    Err(reason) if !std::mem::replace(&mut is_unknown, true) => {
+                        tracing::warn!(%reason, "threads outside of jobs weigh by program");
                     }
+                    Err(_) => {}
                 }
                 let took = Duration::from_nanos(clock::thread_cpu_ns() - before_ns);
                 list_at = now + took * LISTS_ONE_IN;

@@ -245,9 +245,10 @@ impl Conductor {
             state.read(id);
         }
         let planned = state.core.plan(&mut planning);
-        state.follow_orders();
         let came = planned.iter().copied().filter(|&id| self.read_planned(id)).collect();
         let state = &mut self.state;
+        // Also those about threads that this timetable has no more, as the read has shown.
+        state.follow_orders();
         let is_measured = |id: &JobId| state.measured.sums(*id).is_some();
         let measured = planned.into_iter().filter(is_measured).collect();
         let used = self.client_priority.used() + self.survey.used();

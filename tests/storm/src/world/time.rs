@@ -212,9 +212,9 @@ impl World {
             daemon.read(&mut machine.borrow_mut(), job);
         }
         let planned = daemon.core.plan(&mut planning);
-        daemon.orders.extend(daemon.core.take_orders());
         let read = |&job: &JobId| daemon.read_planned(&mut machine.borrow_mut(), job);
         let came = planned.iter().copied().filter(read).collect();
+        daemon.orders.extend(daemon.core.take_orders());
         let measured = planned.into_iter().filter(|job| job.0 % 2 == 0).collect();
         let effects = daemon.core.publish(planning, &came, &measured, 0.01, || 40_000);
         let mut orders: Vec<(u64, Action)> = std::mem::take(&mut daemon.orders)

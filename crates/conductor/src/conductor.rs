@@ -136,6 +136,9 @@ pub struct Conductor {
     /// Jobs without a cgroup that were just stopped: they are read before the next plans, for what
     /// their processes started before that reached them.
     pub(crate) stopped: BTreeSet<JobId>,
+    /// Jobs that were released, each with the generation of the timetable that came with the orders
+    /// to do so, until it was looked for strays after that.
+    pub(crate) just_released: BTreeMap<JobId, u64>,
     /// When the last step began.
     pub(crate) step_began: Now,
     /// The clock was set back after the last timetable was made.
@@ -182,6 +185,7 @@ impl Conductor {
             over_thread_limit: BTreeSet::new(),
             has_new_members: BTreeSet::new(),
             stopped: BTreeSet::new(),
+            just_released: BTreeMap::new(),
             step_began: Now::default(),
             was_set_back: false,
             confined: BTreeMap::new(),

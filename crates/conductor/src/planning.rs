@@ -113,12 +113,13 @@ impl Conductor {
     pub fn begin_step(&mut self, now: Now) {
         let before = std::mem::replace(&mut self.step_began, now);
         let since_ns = now.monotonic_ns.saturating_sub(before.monotonic_ns);
+        let stands_until_ns = self.boundary(now.utc_ns + self.lead_ns);
         if now.utc_ns + SET_BACK_NS_MIN <= before.utc_ns + since_ns {
             self.was_set_back = true;
+            self.schedule.stand_until_at_most(stands_until_ns);
             self.state_anew();
         }
         self.account(now);
-        let stands_until_ns = self.boundary(now.utc_ns + self.lead_ns);
         self.schedule.stand_until(stands_until_ns);
         self.follow_confinement(now);
     }
@@ -452,6 +453,7 @@ impl Conductor {
             if to == Standing::Released {
                 signals(Signal::SlotBegins, &mut actions);
                 home.members.unpin(&mut actions);
+                self.just_released.insert(id, self.generation + 1);
             }
             // The next slot restricts those that came meanwhile as well.
             home.members.pins_are_unknown |= to != Standing::Released;

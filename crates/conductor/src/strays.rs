@@ -15,7 +15,7 @@
 use gang_schedule::{CpuSet, JobId};
 use gang_timetable::{Action, Attributes, Gone, Standing, record::Placement};
 
-use crate::{Conductor, planning::SURVEY_AHEAD_NS};
+use crate::{Conductor, Job, planning::SURVEY_AHEAD_NS};
 
 /// How often it is looked for strays.
 const LOOK_EVERY_NS: u64 = 40_000_000;
@@ -69,10 +69,19 @@ impl Conductor {
         !homes.into_iter().any(|home| home.members.knows(tid))
     }
 
-    /// The jobs whose threads may have something of gangd's.
+    /// The jobs whose threads may have something of gangd's. Those of a job that was just released
+    /// may have started others out of its group before.
     pub fn that_may_lose(&self) -> impl Iterator<Item = JobId> {
-        let jobs = self.jobs.values().filter(|job| job.standing != Standing::Released);
-        jobs.filter(|job| job.home.is_some()).map(|job| job.id)
+        let may_lose = |job: &&Job| {
+            job.standing != Standing::Released || self.just_released.contains_key(&job.id)
+        };
+        self.jobs.values().filter(may_lose).filter(|job| job.home.is_some()).map(|job| job.id)
+    }
+
+    /// It was looked for strays. `is_behind` where a switcher has not taken the last timetable yet.
+    pub fn looked_for_strays(&mut self, is_behind: bool) {
+        let in_force = if is_behind { 0 } else { self.generation };
+        self.just_released.retain(|_, released_by| *released_by > in_force);
     }
 
     /// When to look for strays next (UTC); never where no job may have lost a thread.

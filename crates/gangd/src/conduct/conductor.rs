@@ -277,6 +277,8 @@ impl Conductor {
         jobs.retain(|&id| self.state.may_be_astray(id) && self.read_planned(id));
         // The read of the plans that follow finds nothing new any more.
         jobs.iter().for_each(|&id| self.state.core.found_members(id));
+        let is_behind = self.followed().is_behind;
+        self.state.core.looked_for_strays(is_behind);
         let rest_ns = STRAYS_PART * (clock::thread_cpu_ns() - before_ns);
         let next_ns = self.state.core.next_look_for_strays_ns(now.utc_ns);
         self.strays_at_ns = next_ns.map(|next_ns| next_ns.max(now.utc_ns + rest_ns));

@@ -104,12 +104,14 @@ impl Machine {
                     }
                 }
             }
-            Action::Signal { pid, signal: Signal::Stop, .. } => {
+            Action::Signal { job, pid, signal: Signal::Stop } => {
                 let Some(process) = self.processes.get(pid) else { return };
                 let Process { uid, is_unseen, .. } = *process;
-                let owner = self.record_of_process(*pid, *pid).map(|of| (of.id, of.owner_uid));
+                let record = self.records.get(job);
+                let record = record.filter(|record| self.is_on_file(record, *pid, *pid));
+                let owner = record.map(|record| record.owner_uid);
                 let is_others = |owner: u32| owner != 0 && owner != uid && !is_unseen;
-                if let Some((job, owner)) = owner.filter(|&(_, owner)| is_others(owner)) {
+                if let Some(owner) = owner.filter(|&owner| is_others(owner)) {
                     self.violation(format!(
                         "nobody stops another's process: {pid} of user {uid} by job {job} of user \
                          {owner}"

@@ -95,6 +95,7 @@ impl Daemon {
                 astray.insert(job);
             }
         }
+        self.core.looked_for_strays(self.followed().is_behind);
         self.strays_at_ns = self.core.next_look_for_strays_ns(now.utc_ns);
         astray
     }

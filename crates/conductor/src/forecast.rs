@@ -107,12 +107,6 @@ impl Forecast {
         }
     }
 
-    /// The clock was set back: plans for the time that it came back from do not stand any more,
-    /// also where some were taken back already.
-    pub fn stand_until_at_most(&mut self, moment_ns: u64) {
-        self.stands_until_ns = self.stands_until_ns.min(moment_ns);
-    }
-
     /// Takes note of an event; plans that do not stand yet are taken back.
     ///
     /// # Errors

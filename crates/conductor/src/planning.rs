@@ -113,13 +113,12 @@ impl Conductor {
     pub fn begin_step(&mut self, now: Now) {
         let before = std::mem::replace(&mut self.step_began, now);
         let since_ns = now.monotonic_ns.saturating_sub(before.monotonic_ns);
-        let stands_until_ns = self.boundary(now.utc_ns + self.lead_ns);
         if now.utc_ns + SET_BACK_NS_MIN <= before.utc_ns + since_ns {
             self.was_set_back = true;
-            self.schedule.stand_until_at_most(stands_until_ns);
             self.state_anew();
         }
         self.account(now);
+        let stands_until_ns = self.boundary(now.utc_ns + self.lead_ns);
         self.schedule.stand_until(stands_until_ns);
         self.follow_confinement(now);
     }
@@ -334,6 +333,8 @@ impl Conductor {
     pub fn plan(&mut self, planning: &mut Planning) -> BTreeSet<JobId> {
         let Planning { resume_ns, from_ns, until_ns, .. } = *planning;
         self.schedule.extend(resume_ns, until_ns);
+        // A moment that a change in this step named may be one that the clock came back from.
+        self.schedule.stand_until(self.boundary(planning.now.utc_ns + self.lead_ns));
         self.bring_out_of_rows(from_ns);
         let config = self.config();
         let slices = slices::slice_at(config, from_ns)..=slices::slice_at(config, until_ns - 1);

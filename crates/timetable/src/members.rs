@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gang_schedule::{Allowed, CpuSet, Spec};
 
-use crate::{Action, Attributes, Known, as_default, before_gangd};
+use crate::{Action, Attributes, Backend, Known, as_default, before_gangd};
 
 /// A job with more threads than this gets no slots until it has fewer.
 pub const THREADS_MAX: usize = Spec::MAX_THREADS;
@@ -137,6 +137,8 @@ pub struct Members {
     has_moved: bool,
     /// Its threads keep their attributes in and out of slot: what they are seen with is their own.
     pub keeps_attributes: bool,
+    /// The same of its CPUs: no slot restricts them.
+    keeps_cpus: bool,
     /// Its threads are members by themselves: a release gives each what that one had as it came.
     pub are_single: bool,
     /// The attributes that a thread of unknown past gets: an ordinary one's.
@@ -196,6 +198,7 @@ impl Members {
             foreign_leaves: false,
             has_moved: false,
             keeps_attributes: false,
+            keeps_cpus: false,
             are_single: false,
             default: as_default(normal),
             everywhere,
@@ -215,6 +218,12 @@ impl Members {
             young: Default::default(),
             ended_young: 0,
         }
+    }
+
+    /// Its threads keep what a backend does not switch.
+    pub fn keep_what_stays(&mut self, backend: Backend) {
+        self.keeps_attributes = backend != Backend::Rt;
+        self.keeps_cpus = !backend.can_fill();
     }
 
     /// With these threads, in order of number.
@@ -510,7 +519,7 @@ impl Members {
         let mut actions = Vec::new();
         for thread in self.threads.iter().filter(is_left) {
             let tid = thread.tid;
-            if !thread.user_pinned {
+            if !thread.user_pinned && !self.keeps_cpus {
                 actions.push(Action::Affinity { tid, cpus: self.everywhere.clone() });
             }
             if !self.keeps_attributes && !thread.is_realtime() {
@@ -723,7 +732,7 @@ impl Members {
         // Also one that became a real-time one in its slot, at any time.
         let may_be_restricted =
             self.pinned.is_some() || self.pins_are_unknown || thread.is_exempt();
-        if may_be_restricted && !thread.user_pinned {
+        if may_be_restricted && !thread.user_pinned && !self.keeps_cpus {
             out.push(Action::Affinity { tid, cpus: self.everywhere.clone() });
         }
         // A timetable from before may overrule it, and nobody looks any more.
@@ -742,7 +751,7 @@ impl Members {
     /// restricted.
     pub fn unpin(&mut self, out: &mut Vec<Action>) {
         let is_unknown = std::mem::take(&mut self.pins_are_unknown);
-        if self.pinned.take().is_some() || is_unknown {
+        if (self.pinned.take().is_some() || is_unknown) && !self.keeps_cpus {
             out.extend(self.pinning(&self.everywhere));
         }
     }
@@ -905,6 +914,20 @@ mod tests {
         assert_eq!((few, job.has_too_many_threads()), (vec![3, 7], true), "those beside count");
         job.admit(&mut vec![1], 0);
         assert!(!job.has_too_many_threads());
+    }
+
+    #[test]
+    fn cpus_are_given_back_where_slots_restrict_them_alone() {
+        for (backend, are) in [(Backend::Rt, true), (Backend::Freeze, false)] {
+            let mut job = job().with_threads(vec![Thread::new(3, Attributes::other(5))]);
+            job.keep_what_stays(backend);
+            job.pins_are_unknown = true;
+            let (mut unpinned, mut let_go) = (Vec::new(), Vec::new());
+            job.clone().unpin(&mut unpinned);
+            job.let_go(&[3], &mut let_go);
+            let everywhere = Action::Affinity { tid: 3, cpus: cpus(&[0, 1]) };
+            assert_eq!((unpinned.contains(&everywhere), let_go.contains(&everywhere)), (are, are));
+        }
     }
 
     #[test]

@@ -50,8 +50,7 @@ pub struct Cgroups {
     pub(super) name: String,
     pub cpu: CpuGroups,
     pub(super) memory: MemoryControl,
-    /// The backend changes no attributes of threads.
-    pub(super) keeps_attributes: bool,
+    backend: Backend,
     /// Whether jobs leave the groups of their first processes.
     pub(super) leave: Leave,
     /// Groups of jobs can have a limit on processes, of version 2.
@@ -122,7 +121,7 @@ impl Cgroups {
             name: name.to_owned(),
             cpu: CpuGroups::none(backend),
             memory: MemoryControl::of(means),
-            keeps_attributes: backend != Backend::Rt,
+            backend,
             leave,
             can_limit_processes: can_limit_processes(means),
         };
@@ -532,7 +531,7 @@ impl Cgroups {
                 })?;
                 let mut roster = Roster::of_tree(first);
                 let mut members = roster.members(normal, everywhere);
-                members.keeps_attributes = self.keeps_attributes;
+                members.keep_what_stays(self.backend);
                 handles.for_each(|handle| roster.add_process(&mut members, handle));
                 return Ok((roster, members));
             }
@@ -546,7 +545,7 @@ impl Cgroups {
             }
         };
         let mut members = roster.members(normal, everywhere);
-        members.keeps_attributes = self.keeps_attributes;
+        members.keep_what_stays(self.backend);
         members.controls.kept_from_realtime = self.kept_from_realtime(placement).is_some();
         Ok((roster, members))
     }

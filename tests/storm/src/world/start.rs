@@ -131,7 +131,7 @@ impl World {
         };
         let mut members = Members::new(controls, normal, affinity.iter().copied().collect());
         members.are_single = matches!(at, Placement::Threads { .. });
-        members.keeps_attributes = self.backend != Backend::Rt;
+        members.keep_what_stays(self.backend);
         members
     }
 }

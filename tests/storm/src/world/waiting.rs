@@ -5,7 +5,7 @@ use gang_conductor::{
     life::{Leaver, Moment},
 };
 use gang_schedule::{JobId, Policy};
-use gang_timetable::{Action, Backend, Known, Standing, before_gangd, record::Placement};
+use gang_timetable::{Action, Backend, Group, Known, Standing, before_gangd, record::Placement};
 
 use super::{
     Died, Pending, World, nth,
@@ -250,10 +250,22 @@ impl World {
             let moved = core.moved(job, policy, to, there);
             moved.or_else(|_| core.moved(job, before, from, here))
         })?;
+        self.leave_cpu_group(job);
         if let Some(daemon) = &mut self.daemon {
             daemon.read(&mut self.machine.borrow_mut(), job);
         }
         Ok(())
+    }
+
+    /// What the group of its own weighed that a job has left is of no matter any more.
+    fn leave_cpu_group(&mut self, job: JobId) {
+        let of = self.daemon.as_ref().and_then(|daemon| daemon.core.jobs.get(&job));
+        let home = of.and_then(|of| of.home.as_ref());
+        if home.is_some_and(|home| !home.members.controls.idle) {
+            let mut machine = self.machine.borrow_mut();
+            let left = machine.model.groups.get_mut(&Group::Job(job));
+            left.into_iter().for_each(|group| (group.idle, group.weight) = (None, None));
+        }
     }
 
     /// A gang moves to a group of the cpu controller for itself, or back. Some moves fail.
@@ -314,6 +326,7 @@ impl World {
         let members = self.members(normal, &affinity, &to);
         self.hit(job, Moment::Moved);
         self.file(job, |core| core.moved(job, Policy::Gang, to, members.controls))?;
+        self.leave_cpu_group(job);
         if let Some(daemon) = &mut self.daemon {
             if has_failed {
                 let _ = daemon.core.cannot_regroup(now, job);

@@ -21,6 +21,7 @@
 //! - [`regroup`]: which gangs move between groups of the cpu controller.
 //! - [`short_lived`]: gangs whose threads live too short to be switched one by one.
 //! - [`strays`]: threads that leave their job without asking.
+//! - [`Suspension`]: jobs that stand still because somebody said so.
 //! - [`turns`]: whose request comes next.
 //! - [`uncontended`]: whether gangs have the machine for themselves.
 //! - [`usage`]: the time that a job had and wanted over a while.
@@ -47,6 +48,7 @@ pub mod regroup;
 pub mod short_lived;
 pub mod strays;
 mod survey;
+mod suspension;
 pub mod turns;
 pub mod uncontended;
 pub mod usage;
@@ -66,5 +68,6 @@ pub use regroup::Regroup;
 pub use short_lived::{ShortLived, ShortLivedGang};
 pub use strays::Stray;
 pub use survey::{Counted, JobSeen};
+pub use suspension::Suspension;
 pub use uncontended::{Measured, Uncontended};
 pub use usage::{Width, Window};

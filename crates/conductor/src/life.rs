@@ -18,8 +18,8 @@ use gang_timetable::{
 };
 
 use crate::{
-    Auto, Conductor, Eligibility, Home, Job, Measure, Now, Refused, admission::Resources,
-    job::SUSPENDED,
+    Auto, Conductor, Eligibility, Home, Job, Measure, Now, Refused, Suspension,
+    admission::Resources, job::SUSPENDED,
 };
 
 /// The record that is to be on file now, of a job that has processes.
@@ -299,9 +299,9 @@ impl Conductor {
             )
         };
         self.join(now, job, home)?;
-        self.stop_foreign(job, record.stops_foreign)?;
-        if record.suspended {
-            self.suspend(now, job, true)?;
+        let suspension = Suspension::on_file(record);
+        if suspension != Suspension::None {
+            self.suspend(now, job, suspension)?;
         }
         self.set_signals(job, record.signals)?;
         self.restore_short_lived(job);
@@ -557,44 +557,6 @@ impl Conductor {
             job.activity.is_wanted(now.monotonic_ns, job.in_slot_ns);
             let _ = self.wake(id);
         }
-    }
-
-    pub fn suspend(&mut self, now: Now, id: JobId, suspended: bool) -> Filed {
-        let job = self.job_mut(id)?;
-        permit(job, if suspended { Moment::Suspend } else { Moment::Resume })?;
-        job.permit_on_processes(suspended, "suspend", "only whole processes can stand still")?;
-        job.suspended = suspended;
-        // Nobody can use CPU while it stands still: that is not to be held against it.
-        job.activity.last_used_ns = now.monotonic_ns;
-        let record = job.record();
-        self.schedule.apply(match suspended {
-            true => Event::Suspended { job: id },
-            false => Event::Resumed { job: id },
-        })?;
-        Ok(record)
-    }
-
-    /// Whether members of other users than the job's stand still with the job. Its owner has no
-    /// power over these, an administrator has. Said before the job is suspended or resumed.
-    pub fn stop_foreign(&mut self, id: JobId, stops: bool) -> Result<(), Refused> {
-        let Some(home) = &mut self.job_mut(id)?.home else { return Ok(()) };
-        let members = &mut home.members;
-        let did_stop = std::mem::replace(&mut members.stops_foreign, stops);
-        let foreign = members.threads().iter().filter(|thread| thread.is_foreign);
-        let stopped: Vec<u32> = foreign.map(|thread| thread.tid).collect();
-        if did_stop && !stops {
-            self.continue_all(id, &stopped);
-        }
-        if did_stop != stops {
-            self.has_new_members.insert(id);
-        }
-        Ok(())
-    }
-
-    /// Has processes of a job without a cgroup go on, of these threads.
-    pub(crate) fn continue_all(&mut self, id: JobId, tids: &[u32]) {
-        let signal = Signal::Continue;
-        self.order(tids.iter().map(|&pid| Action::Signal { job: id, pid, signal }));
     }
 
     /// Somebody else has released all jobs, while actions may have been under way.

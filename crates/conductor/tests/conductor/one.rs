@@ -1,7 +1,7 @@
 //! A conductor of four CPUs with one job.
 
 use gang_conductor::{
-    Accounts, Candidate, Conductor, Gaps, Home, Limits, Now, Setup, Terms, Tunables,
+    Accounts, Candidate, Conductor, Gaps, Home, Limits, Now, Setup, Suspension, Terms, Tunables,
     admission::Resources, life::State,
 };
 use gang_schedule::{Config, JobId, Schedule, Sharing, Spec, Topology};
@@ -96,7 +96,7 @@ pub fn in_state(state: State) -> Conductor {
         core.arrive(JOB).unwrap();
     }
     if state == State::Stopped {
-        core.suspend(NOW, JOB, true).unwrap();
+        core.suspend(NOW, JOB, Suspension::Own).unwrap();
     }
     assert_eq!(State::of(&core.jobs[&JOB]), state);
     core

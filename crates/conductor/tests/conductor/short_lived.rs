@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use gang_conductor::{
     Conductor, Counted, Due, Effects, Followed, NewThreads, Now, Regroup, ShortLivedGang,
-    life::State,
+    Suspension, life::State,
 };
 use gang_schedule::CpuSet;
 use gang_timetable::{
@@ -210,10 +210,10 @@ fn gang_without_a_group_to_itself_is_never_weighed() {
 fn gang_that_stands_still_or_loses_a_process_stays() {
     let mut core = gang();
     bustle(&mut core, 3);
-    core.suspend(NOW, JOB, true).unwrap();
+    core.suspend(NOW, JOB, Suspension::Own).unwrap();
     plan(&mut core, 0);
     assert!(core.take_regroups().is_empty(), "it stands still");
-    core.suspend(NOW, JOB, false).unwrap();
+    core.suspend(NOW, JOB, Suspension::None).unwrap();
     core.detach(JOB, (PID, STARTED), &[PID]).unwrap();
     plan(&mut core, 100);
     assert!(core.take_regroups().is_empty(), "a process is on its way out");

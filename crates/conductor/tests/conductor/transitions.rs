@@ -1,7 +1,7 @@
 //! Each cell of the table of a job's life, as the conductor acts on it.
 
 use gang_conductor::{
-    Conductor, Refused,
+    Conductor, Refused, Suspension,
     life::{Cell, Moment, State, cell},
 };
 use gang_schedule::{Policy, Topology};
@@ -33,8 +33,8 @@ fn happen(core: &mut Conductor, moment: Moment) -> Result<(), Refused> {
         Moment::DetachThread => drop(core.detach_thread(JOB, PID)?),
         Moment::Wake => core.wake(JOB)?,
         Moment::Sleep => core.sleep(JOB)?,
-        Moment::Suspend => drop(core.suspend(NOW, JOB, true)?),
-        Moment::Resume => drop(core.suspend(NOW, JOB, false)?),
+        Moment::Suspend => drop(core.suspend(NOW, JOB, Suspension::Own)?),
+        Moment::Resume => drop(core.suspend(NOW, JOB, Suspension::None)?),
         Moment::SetSignals => drop(core.set_signals(JOB, true)?),
         Moment::Change => drop(core.change(JOB, |spec, _| spec.weight = 250)?),
         Moment::Move => drop(core.expect_at(JOB, cgroup())?),
@@ -148,7 +148,7 @@ fn the_record_says_where_a_job_is_before_anything_is_done() {
 #[test]
 fn suspended_job_takes_no_single_threads() {
     let mut core = in_state(State::Registered);
-    core.suspend(NOW, JOB, true).unwrap();
+    core.suspend(NOW, JOB, Suspension::Own).unwrap();
     let threads = Placement::Threads { threads: vec![single(PID)] };
     let refused = core.join(NOW, JOB, home(threads)).unwrap_err();
     assert!(format!("{refused:?}").contains("resume it first"), "{refused:?}");

@@ -15,7 +15,7 @@ use std::{
 };
 
 use gang_bpf::{Meter, RunnableThread};
-use gang_conductor::{Candidate, Conductor, Home, Job, Measure, Note, Now, Regroup};
+use gang_conductor::{Candidate, Conductor, Home, Job, Measure, Note, Now, Regroup, Suspension};
 use gang_engine::{
     bound::{Bound, ControlFile, ControlFiles, Handles, ProcessHandle},
     listeners::Listeners,
@@ -565,8 +565,8 @@ impl State {
         self.core.set_threads(id, &there)
     }
 
-    pub fn suspend(&mut self, id: JobId, suspended: bool) -> Result<Option<Record>, Error> {
-        Ok(self.core.suspend(now(), id, suspended)?)
+    pub fn suspend(&mut self, id: JobId, how: Suspension) -> Result<Option<Record>, Error> {
+        Ok(self.core.suspend(now(), id, how)?)
     }
 
     /// Whether the processes of a job hear of its slots by signals.

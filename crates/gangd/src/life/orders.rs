@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use gang_conductor::Progress;
+use gang_conductor::{Progress, Suspension};
 use gang_engine::page::SlotPage;
 use gang_schedule::JobId;
 
@@ -12,14 +12,10 @@ use crate::{daemon::Daemon, error::Error};
 impl Daemon {
     /// Suspends a job, or resumes it; with all that are in it, or without members of other users
     /// than its own.
-    pub fn suspend(&self, job: JobId, suspended: bool, with_all: bool) -> Result<(), Error> {
+    pub fn suspend(&self, job: JobId, suspended: bool, with_foreign: bool) -> Result<(), Error> {
         self.change_or_undo(move |state| {
-            let before = state.job(job)?.suspended;
-            // Suspended once more by its owner, it stands still as it did.
-            if before != suspended || with_all {
-                state.core.stop_foreign(job, suspended && with_all)?;
-            }
-            let record = state.suspend(job, suspended)?;
+            let before = Suspension::of(state.job(job)?);
+            let record = state.suspend(job, before.after(suspended, with_foreign))?;
             Ok((record, Box::new(move |state| state.suspend(job, before).map(drop))))
         })
     }

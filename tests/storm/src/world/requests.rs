@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gang_conductor::{
-    Candidate, Conductor, Home, Regroup,
+    Candidate, Conductor, Home, Regroup, Suspension,
     admission::Resources,
     life::{Filed, Moment},
 };
@@ -94,7 +94,8 @@ impl World {
             (Kind::Suspend | Kind::Resume, Some(job)) => {
                 let suspended = kind == Kind::Suspend;
                 self.hit(job, if suspended { Moment::Suspend } else { Moment::Resume });
-                self.file(job, |core| core.suspend(now, job, suspended))?;
+                let to = if suspended { Suspension::Own } else { Suspension::None };
+                self.file(job, |core| core.suspend(now, job, to))?;
             }
             (Kind::Signals, Some(job)) => {
                 self.hit(job, Moment::SetSignals);

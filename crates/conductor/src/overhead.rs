@@ -29,7 +29,7 @@ fn percent(config: &Config, threads: usize, cpus: u32) -> u32 {
     let charged = (threads as u64).saturating_sub(FREE_THREADS * u64::from(cpus));
     let percent = charged * edges * SWITCH_NS * 100 / config.slice_ns;
     let percent = u32::try_from(percent).unwrap_or(u32::MAX);
-    let step = (percent / 8).checked_next_power_of_two().unwrap_or(1 << 28).max(1);
+    let step = (percent / 8).next_power_of_two();
     percent / step * step
 }
 

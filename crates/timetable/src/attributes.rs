@@ -204,8 +204,8 @@ fn without_realtime(normal: Attributes) -> Attributes {
 /// an ordinary thread was given to that thread alone: a real-time policy, a nice value below 0, or
 /// that its children lose both.
 pub fn as_default(of: Attributes) -> Attributes {
-    let Attributes { nice, .. } = without_realtime(of);
-    Attributes { nice: nice.max(0), reset_on_fork: false, ..without_realtime(of) }
+    let of = without_realtime(of);
+    Attributes { nice: of.nice.max(0), reset_on_fork: false, ..of }
 }
 
 /// True for what gangd gives to a thread in its slot.

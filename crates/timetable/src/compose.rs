@@ -244,10 +244,11 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
     }
 }
 
-/// Has an action leave its thread out of the slot, if the thread is one of these.
+/// Has an action leave its thread out of the slot, if the thread is one of these, in order of
+/// number.
 fn fill(action: &mut Action, threads: &[u32], in_idle_group: bool) {
     if let Action::Attributes { tid, attributes, known } = action {
-        if threads.contains(tid) {
+        if threads.binary_search(tid).is_ok() {
             *attributes = lowered(&known.own, in_idle_group);
         }
     }
@@ -308,10 +309,26 @@ fn out_of_slot(stretch: &Stretch<'_>, slice: u64, job: JobId) -> Standing {
     }
 }
 
-/// The key of a part: the job, its standings before and after, and the CPUs that it is restricted
-/// to; whether new threads are restricted to those that the others have; and the threads that fill
-/// where the others are raised.
-type Way = (JobId, Standing, Standing, Option<CpuSet>, bool, Vec<u32>);
+/// The threads of a gang that a part restricts to CPUs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Restricts {
+    Nobody,
+    /// To those that the others have.
+    New,
+    /// To those of the slot.
+    All,
+}
+
+/// What a part follows from.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Way {
+    job: JobId,
+    from: Standing,
+    to: Standing,
+    /// The CPUs of the slot that begins: threads that chose others fill there.
+    slot: Option<CpuSet>,
+    restricts: Restricts,
+}
 
 /// The parts of a stretch, each written once, in a share for each switcher.
 struct Parts<'a> {
@@ -339,19 +356,25 @@ impl<'a> Parts<'a> {
     ) -> usize {
         let (members, machine) = (self.stretch.gangs[&job].members, self.stretch.machine);
         let slot = cpus.filter(|_| to == Standing::Raised);
-        let outside = slot.into_iter().flat_map(|slot| members.outside(slot, machine));
-        let outside: Vec<u32> = outside.collect();
-        let cpus = cpus.filter(|cpus| to == Standing::Raised && self.moves(job, members, cpus));
+        let cpus = slot.filter(|cpus| self.moves(job, members, cpus));
         if let Some(cpus) = cpus {
             self.pins.push(Pin { at_ns: self.at_ns, job, cpus: cpus.clone() });
         }
         // Threads that came from elsewhere may run anywhere yet.
         let kept = self.pinned(job, members).filter(|_| new_threads && cpus.is_none());
         let kept = kept.filter(|_| self.stretch.backend.can_fill());
-        let way = (job, from, to, cpus.cloned(), kept.is_some(), outside.clone());
+        let restricts = if cpus.is_some() {
+            Restricts::All
+        } else if kept.is_some() {
+            Restricts::New
+        } else {
+            Restricts::Nobody
+        };
+        let way = Way { job, from, to, slot: slot.cloned(), restricts };
         if let Some(&number) = self.numbers.get(&way) {
             return number;
         }
+        let outside = slot.map_or_else(Vec::new, |slot| members.outside(slot, machine));
         let mut actions = Vec::new();
         if let Some(cpus) = cpus {
             actions.extend(members.pinning(cpus));

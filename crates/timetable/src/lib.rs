@@ -28,7 +28,9 @@ pub use attributes::{
 };
 pub use backend::{Backend, pause};
 pub use compose::{Composition, Gang, Pin, Stretch, compose};
-pub use members::{Controls, Gone, Members, Seen, Starter, THREADS_MAX, Thread, Turnover};
+pub use members::{
+    Controls, Gone, Members, Seen, Starter, THREADS_MAX, Thread, Turnover, is_outside,
+};
 pub use runnable::Runnable;
 pub use standing::{Guarantee, InSlot, Standing, priority};
 pub use switchers::{SWITCHERS_MAX, Switchers};

@@ -186,6 +186,11 @@ fn find(threads: &[Thread], tid: u32) -> Result<usize, usize> {
     threads.binary_search_by_key(&tid, |thread| thread.tid)
 }
 
+/// Whether a thread that chose these CPUs of the machine would run out of a slot.
+pub fn is_outside(own: &CpuSet, slot: &CpuSet, machine: &CpuSet) -> bool {
+    !own.intersection(machine).is_subset(slot)
+}
+
 impl Members {
     /// Those of a job whose first thread had `normal`, and might run `everywhere`.
     pub fn new(controls: Controls, normal: Attributes, everywhere: CpuSet) -> Members {
@@ -515,6 +520,7 @@ impl Members {
     /// The actions that let threads run anywhere which are left alone. Those of other users get
     /// back what they had, too.
     pub fn unpin_left_alone(&self, tids: &[u32]) -> Vec<Action> {
+        let tids: BTreeSet<u32> = tids.iter().copied().collect();
         let is_left = |thread: &&Thread| thread.is_exempt() && tids.contains(&thread.tid);
         let mut actions = Vec::new();
         for thread in self.threads.iter().filter(is_left) {
@@ -625,15 +631,12 @@ impl Members {
         self.own_cpus.get(&tid)
     }
 
-    /// The threads that chose CPUs of the machine that are not all of a slot: they would run raised
-    /// where others have theirs.
-    pub fn outside(&self, slot: &CpuSet, machine: &CpuSet) -> impl Iterator<Item = u32> {
+    /// The threads that chose CPUs of the machine that are not all of a slot, in order of number:
+    /// they would run raised where others have theirs.
+    pub fn outside(&self, slot: &CpuSet, machine: &CpuSet) -> Vec<u32> {
         let switched = self.threads.iter().filter(|it| it.user_pinned && !it.is_exempt());
-        let is_outside = |thread: &&Thread| {
-            let own = self.own_cpus.get(&thread.tid);
-            own.is_some_and(|own| !own.intersection(machine).is_subset(slot))
-        };
-        switched.filter(is_outside).map(|thread| thread.tid).collect::<Vec<u32>>().into_iter()
+        let own = switched.filter_map(|it| Some((it.tid, self.own_cpus.get(&it.tid)?)));
+        own.filter(|(_, own)| is_outside(own, slot, machine)).map(|(tid, _)| tid).collect()
     }
 
     /// The threads that chose their CPUs themselves, and have them for certain: a release leaves
@@ -714,6 +717,7 @@ impl Members {
     /// Lets threads go: appends the actions that give them back what they had. Returns those that
     /// were known, in order of number.
     pub fn let_go(&mut self, tids: &[u32], out: &mut Vec<Action>) -> Vec<u32> {
+        let tids: BTreeSet<u32> = tids.iter().copied().collect();
         let leave = |thread: &&Thread| tids.contains(&thread.tid);
         let leavers: Vec<Thread> = self.threads.iter().filter(leave).copied().collect();
         self.threads.retain(|thread| !tids.contains(&thread.tid));

@@ -10,7 +10,9 @@ use gang_conductor::Home;
 use gang_engine::{bound::ProcessHandle, roster::Roster, thread};
 use gang_linux::{cgroup::Group, process};
 use gang_schedule::CpuSet;
-use gang_timetable::{Attributes, Backend, InSlot, SchedPolicy, Standing, WIDE, is_raised};
+use gang_timetable::{
+    Attributes, Backend, InSlot, SchedPolicy, Standing, WIDE, is_outside, is_raised,
+};
 
 /// How a job is to stand, and on which CPUs of the machine it has its slot.
 #[derive(Clone, Copy, Debug)]
@@ -115,8 +117,7 @@ impl Subject {
         match self {
             Subject::Thread { tid, user_pinned, own_cpus, normal } => {
                 let fills = wanted.cpus.zip(own_cpus.as_ref()).is_some_and(|(slot, own)| {
-                    let own = own.intersection(wanted.machine);
-                    wanted.in_slot.raises_threads() && !own.is_subset(slot)
+                    wanted.in_slot.raises_threads() && is_outside(own, slot, wanted.machine)
                 });
                 let standing = if fills { Standing::Filling } else { wanted.standing };
                 let wanted = &Wanted { standing, ..*wanted };

@@ -149,8 +149,8 @@ impl World {
                     && self.backend == Backend::Rt
                     && job.in_slot.raises_threads()
             });
-            let outside = slot_cpus.into_iter().flat_map(|it| home.members.outside(it, online));
-            let outside: Vec<u32> = outside.collect();
+            let outside = slot_cpus.map(|it| home.members.outside(it, online));
+            let outside = outside.unwrap_or_default();
             // Those that chose their CPUs lately may be raised yet, or not raised again yet.
             let chose = |tid| outside.contains(&tid) || home.members.own_cpus(tid).is_some();
             // A group with another user's thread is not frozen, whatever the part.

@@ -537,9 +537,10 @@ impl Members {
     }
 
     /// Threads of other users, of these, that may have been stopped as processes of the job's
-    /// owner.
+    /// owner, and are to go on.
     pub fn once_own(&self, tids: &[u32]) -> Vec<u32> {
-        tids.iter().copied().filter(|tid| self.once_own.contains(tid)).collect()
+        let go_on = |tid: &u32| !self.stops_foreign && self.once_own.contains(tid);
+        tids.iter().copied().filter(go_on).collect()
     }
 
     /// Whether some thread may have inherited attributes or CPUs that gangd gave to the thread that
@@ -962,6 +963,9 @@ mod tests {
         // Another one becomes foreign as it runs, and is the owner's again.
         assert!(job.note_owner(3, true, false) && !job.note_owner(3, true, false));
         assert_eq!((job.take_left_alone(), job.once_own(&[3, 4])), (vec![3], vec![3]));
+        job.stops_foreign = true;
+        assert!(job.once_own(&[3, 4]).is_empty(), "it stands still by an administrator's order");
+        job.stops_foreign = false;
         assert!(job.note_owner(3, false, false) && !job.threads()[0].is_exempt());
         job.stops_foreign = true;
         assert!(!job.has_foreign_that_run());

@@ -109,7 +109,8 @@ impl Machine {
                 let Process { uid, is_unseen, .. } = *process;
                 let record = self.records.get(job);
                 let record = record.filter(|record| self.is_on_file(record, *pid, *pid));
-                let owner = record.map(|record| record.owner_uid);
+                // An administrator's order is no deed of the job's owner.
+                let owner = record.map(|of| if of.stops_foreign { 0 } else { of.owner_uid });
                 let is_others = |owner: u32| owner != 0 && owner != uid && !is_unseen;
                 if let Some(owner) = owner.filter(|&owner| is_others(owner)) {
                     self.violation(format!(

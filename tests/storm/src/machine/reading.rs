@@ -120,7 +120,9 @@ impl Machine {
             is_other |= home.members.note_owner(tid, is_foreign, is_new);
         }
         is_other |= had_foreign && !home.members.has_foreign_that_run();
-        home.members.processes.retain(|&pid| !self.is_foreign(pid, owner_uid));
+        if !home.members.stops_foreign {
+            home.members.processes.retain(|&pid| !self.is_foreign(pid, owner_uid));
+        }
         for tid in &tids {
             if let Some(thread) = self.threads.get_mut(tid) {
                 (thread.is_unread, thread.unread, thread.was_read) = (false, Vec::new(), true);

@@ -94,8 +94,12 @@ impl World {
             (Kind::Suspend | Kind::Resume, Some(job)) => {
                 let suspended = kind == Kind::Suspend;
                 self.hit(job, if suspended { Moment::Suspend } else { Moment::Resume });
-                let to = if suspended { Suspension::Own } else { Suspension::None };
-                self.file(job, |core| core.suspend(now, job, to))?;
+                // By its owner, or by an administrator.
+                let with_foreign = b % 8 == 7;
+                self.file(job, |core| {
+                    let before = core.job(job).map(Suspension::of)?;
+                    core.suspend(now, job, before.after(suspended, with_foreign))
+                })?;
             }
             (Kind::Signals, Some(job)) => {
                 self.hit(job, Moment::SetSignals);

@@ -144,13 +144,13 @@ impl Daemon {
         any.unwrap_or(false)
     }
 
-    /// The jobs of policy `auto`.
-    pub fn auto_jobs(&self) -> Vec<JobId> {
+    /// The jobs of policy `auto`; absent where the conductor does not answer.
+    pub fn auto_jobs(&self) -> Option<Vec<JobId>> {
         let found = self.conductor.ask(|state| {
             let jobs = state.core.jobs.values().filter(|job| job.auto.is_some());
             jobs.map(|job| job.id).collect()
         });
-        found.unwrap_or_default()
+        found.ok()
     }
 }
 

@@ -61,6 +61,9 @@ const USER: &str = "gang-doctor";
 /// The longest line of the program that is kept.
 const LINE_MAX: usize = 4096;
 
+/// The most lines of it that are read in one round.
+const LINES_A_ROUND: usize = 64;
+
 /// How it stands with the proving of jobs.
 #[derive(Default)]
 pub struct Prover {
@@ -150,7 +153,9 @@ fn keep(daemon: &Arc<Daemon>) {
             next = Instant::now() + RETRY;
         }
         if running.is_none() && Instant::now() >= next {
-            ends.forget_all_but(&daemon.auto_jobs());
+            if let Some(jobs) = daemon.auto_jobs() {
+                ends.forget_all_but(&jobs);
+            }
             match Running::start(daemon, &ends.passed_over()) {
                 Ok(started) => {
                     running = Some(started);
@@ -250,7 +255,9 @@ impl Running {
             Ok(Some(status)) => Some(status.to_string()),
             Err(error) => Some(error.to_string()),
         };
-        while let Some(line) = self.said.line_within(Duration::ZERO) {
+        // A program that prints without end would keep this thread.
+        for _ in 0..LINES_A_ROUND {
+            let Some(line) = self.said.line_within(Duration::ZERO) else { break };
             self.at = job_of(&line);
             self.heard = Instant::now();
         }

@@ -7,7 +7,10 @@ use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, OwnedFd};
 
-use nix::sys::socket::{getsockopt, sockopt};
+use nix::{
+    errno::Errno,
+    sys::socket::{getsockopt, sockopt},
+};
 
 /// The sentence of either side where the other one has no numbers in its PID namespace.
 pub const UNSEEN: &str = "gangd does not see the processes of this PID namespace; give the \
@@ -30,9 +33,13 @@ pub fn credentials(socket: &impl AsFd) -> io::Result<Credentials> {
 }
 
 /// A handle on that process, which is no other's where its number is (SO_PEERPIDFD, Linux 6.5);
-/// absent where the kernel gives none.
-pub fn pidfd(socket: &impl AsFd) -> Option<OwnedFd> {
-    getsockopt(socket, sockopt::PeerPidfd).ok()
+/// absent on kernels that have none. An error where the process has ended, too.
+pub fn pidfd(socket: &impl AsFd) -> io::Result<Option<OwnedFd>> {
+    match getsockopt(socket, sockopt::PeerPidfd) {
+        Ok(pidfd) => Ok(Some(pidfd)),
+        Err(Errno::ENOPROTOOPT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 #[cfg(test)]
@@ -47,6 +54,8 @@ mod tests {
         let found = credentials(&one).unwrap();
         assert_eq!(found.pid.map(NonZeroU32::get), Some(std::process::id()));
         assert_eq!(found.uid, rustix::process::geteuid().as_raw());
-        assert!(credentials(&std::fs::File::open("/dev/null").unwrap()).is_err());
+        let none = std::fs::File::open("/dev/null").unwrap();
+        assert!(credentials(&none).is_err() && pidfd(&none).is_err());
+        assert!(pidfd(&one).is_ok());
     }
 }

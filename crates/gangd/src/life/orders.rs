@@ -51,10 +51,10 @@ impl Daemon {
     /// conductor only once where the program is in the daemon's user namespace.
     pub fn set_progress(&self, peer: Peer, id: JobId, progress: Progress) -> Result<(), Error> {
         let peer = self.peer_of(peer, id)?;
-        let seen_alone = self.seen_alone(peer);
+        let sees = self.seen_by(peer)?;
         self.conductor.ask(move |state| {
             let owner_uid = state.job(id)?.owner_uid;
-            peer.permit(id, owner_uid, "report the progress of a job", seen_alone)?;
+            peer.permit(id, owner_uid, "report the progress of a job", sees)?;
             Ok(state.core.report_progress(id, progress)?)
         })?
     }

@@ -9,7 +9,11 @@
 //! that it is itself in, or has just registered. Whatever cannot be looked at is taken to be
 //! elsewhere.
 
-use std::{num::NonZeroU32, os::fd::BorrowedFd};
+use std::{
+    io,
+    num::NonZeroU32,
+    os::fd::{AsFd, OwnedFd},
+};
 
 use gang_linux::{Roots, process};
 use gang_protocol::peer::{Credentials, UNSEEN};
@@ -35,11 +39,11 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// By what the kernel noted of the client, and a handle on its process where there is one. May
-    /// take long: the machine's database of users may be on another machine.
+    /// By what the kernel noted of the client, and a handle on its process where the kernel has
+    /// such. May take long: the machine's database of users may be on another machine.
     pub fn of(
         credentials: &Credentials,
-        pidfd: Option<BorrowedFd<'_>>,
+        pidfd: io::Result<Option<OwnedFd>>,
         admin_gid: Option<u32>,
         roots: &Roots,
     ) -> Peer {
@@ -47,8 +51,14 @@ impl Peer {
         let pid = credentials.pid.map(NonZeroU32::get);
         let is_inner = |pid| process::is_in_inner_pid_namespace(&roots.proc, pid).unwrap_or(true);
         let shares_numbers = pid.is_some_and(|pid| !is_inner(pid));
-        let is_local = process::is_in_own_user_namespace(&roots.proc, pid, pidfd).unwrap_or(false);
-        let is_still_there = !pidfd.is_some_and(process::has_ended);
+        // Without a handle where there could be one, the number may be another's by now.
+        let (pidfd, has_ended) = match &pidfd {
+            Ok(pidfd) => (pidfd.as_ref().map(AsFd::as_fd), false),
+            Err(_) => (None, true),
+        };
+        let is_local = !has_ended
+            && process::is_in_own_user_namespace(&roots.proc, pid, pidfd).unwrap_or(false);
+        let is_still_there = !has_ended && !pidfd.is_some_and(process::has_ended);
         Peer {
             uid,
             pid,
@@ -90,15 +100,15 @@ impl Peer {
         self.pid.ok_or_else(|| Error::not_permitted(operation, UNSEEN))
     }
 
-    /// `seen_alone`: see [`Daemon::seen_alone`]. A job that the peer does not see is none to him.
+    /// A job that the peer does not see is none to it.
     pub fn permit(
         self,
         job: JobId,
         owner_uid: u32,
         operation: &str,
-        seen_alone: Option<u32>,
+        sees: Sees,
     ) -> Result<(), Error> {
-        if seen_alone.is_some_and(|uid| uid != owner_uid) {
+        if !sees.job(job, owner_uid) && !self.is_on_own_job {
             return Err(Error::NoSuchJob(job));
         }
         let reason = match self.uid == owner_uid {
@@ -109,6 +119,26 @@ impl Peer {
             false => format!("job {job} belongs to user {owner_uid}"),
         };
         Err(Error::not_permitted(operation, reason))
+    }
+}
+
+/// The jobs that a client sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sees {
+    All,
+    /// Those of a user.
+    Of(u32),
+    /// The one that the client is in, if any. In another user namespace its user id is nobody's.
+    Own(Option<JobId>),
+}
+
+impl Sees {
+    pub fn job(self, job: JobId, owner_uid: u32) -> bool {
+        match self {
+            Sees::All => true,
+            Sees::Of(uid) => uid == owner_uid,
+            Sees::Own(own) => own == Some(job),
+        }
     }
 }
 
@@ -130,13 +160,18 @@ impl Daemon {
         let owner_uid =
             self.conductor.ask(move |state| state.job(job).map(|job| job.owner_uid))??;
         let peer = self.peer_of(peer, job)?;
-        peer.permit(job, owner_uid, operation, self.seen_alone(peer)).map(|()| owner_uid)
+        peer.permit(job, owner_uid, operation, self.seen_by(peer)?).map(|()| owner_uid)
     }
 
-    /// The user whose jobs are all that the peer sees; absent for a peer that sees the jobs of all
-    /// users.
-    pub fn seen_alone(&self, peer: Peer) -> Option<u32> {
-        (self.settings().private && !peer.is_administrator()).then_some(peer.uid)
+    /// The jobs that the peer sees.
+    pub fn seen_by(&self, peer: Peer) -> Result<Sees, Error> {
+        if !self.settings().private || peer.is_administrator() {
+            return Ok(Sees::All);
+        }
+        if peer.is_local {
+            return Ok(Sees::Of(peer.uid));
+        }
+        Ok(Sees::Own(peer.pid.map_or(Ok(None), |pid| self.job_of(pid))?))
     }
 
     /// The client, as far as a job is in question: one of another user namespace may be in it.
@@ -149,13 +184,23 @@ impl Daemon {
 
     /// Whether the peer may do to a job what its owner may.
     pub fn may_act_on(&self, peer: Peer, job: JobId, owner_uid: u32) -> Result<bool, Error> {
-        Ok(self.peer_of(peer, job)?.permit(job, owner_uid, "", None).is_ok())
+        Ok(self.peer_of(peer, job)?.permit(job, owner_uid, "", Sees::All).is_ok())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use nix::errno::Errno;
+
     use super::*;
+
+    #[test]
+    fn job_that_a_client_is_in_is_all_that_it_sees_elsewhere() {
+        let own = Sees::Own(Some(JobId(3)));
+        assert!(own.job(JobId(3), 1000) && !own.job(JobId(4), 0));
+        assert!(!Sees::Own(None).job(JobId(3), 0));
+        assert!(Sees::Of(1000).job(JobId(4), 1000) && !Sees::Of(1000).job(JobId(3), 0));
+    }
 
     #[test]
     fn client_that_cannot_be_looked_at_is_nobody() {
@@ -166,12 +211,12 @@ mod tests {
         write("self/ns/user", "");
         let own_uid = rustix::process::geteuid().as_raw();
         let credentials = Credentials { pid: NonZeroU32::new(7), uid: own_uid };
-        let peer = || Peer::of(&credentials, None, None, &roots);
+        let peer = || Peer::of(&credentials, Ok(None), None, &roots);
         assert!(!peer().is_administrator() && !peer().may_act_for(own_uid));
         assert!(peer().permit_numbers("").is_err());
-        assert!(peer().permit(JobId(1), own_uid, "", None).is_err());
-        assert!(peer().on_own_job().permit(JobId(1), own_uid, "", None).is_ok());
-        assert!(peer().on_own_job().permit(JobId(1), own_uid + 1, "", None).is_err());
+        assert!(peer().permit(JobId(1), own_uid, "", Sees::All).is_err());
+        assert!(peer().on_own_job().permit(JobId(1), own_uid, "", Sees::All).is_ok());
+        assert!(peer().on_own_job().permit(JobId(1), own_uid + 1, "", Sees::All).is_err());
         // Another namespace is another file.
         std::fs::create_dir_all(roots.proc.join("7/ns")).unwrap();
         write("7/ns/user", "");
@@ -180,6 +225,9 @@ mod tests {
         std::fs::remove_file(roots.proc.join("7/ns/user")).unwrap();
         std::fs::hard_link(roots.proc.join("self/ns/user"), roots.proc.join("7/ns/user")).unwrap();
         assert!(peer().is_administrator() && peer().permit_numbers("").is_ok());
+        // It may have ended, and the number be another's.
+        let ended = Peer::of(&credentials, Err(Errno::ESRCH.into()), None, &roots);
+        assert!(!ended.is_administrator() && ended.permit_numbers("").is_err());
         write("7/status", "NSpid:\t7\t1\n");
         assert!(peer().is_administrator() && peer().permit_numbers("").is_err());
     }

@@ -6,10 +6,7 @@
 use std::{
     collections::BTreeMap,
     io::{self, BufReader, Write},
-    os::{
-        fd::AsFd,
-        unix::net::{UnixListener, UnixStream},
-    },
+    os::unix::net::{UnixListener, UnixStream},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -131,9 +128,7 @@ pub fn accept(listener: &UnixListener, daemon: &Arc<Daemon>, clients: &Arc<Clien
         let daemon = Arc::clone(daemon);
         let spawned = std::thread::Builder::new().name("client".into()).spawn(move || {
             let _seat = seat;
-            let handle = pidfd.as_ref().map(AsFd::as_fd);
-            let peer = Peer::of(&credentials, handle, settings.admin_gid, &daemon.roots);
-            drop(pidfd);
+            let peer = Peer::of(&credentials, pidfd, settings.admin_gid, &daemon.roots);
             serve(stream, daemon, peer);
         });
         if let Err(error) = spawned {

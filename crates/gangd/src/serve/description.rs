@@ -18,7 +18,7 @@ use crate::{
     error::Error,
     groups::cgroups::Address,
     history::Ended,
-    life::auto,
+    life::{auto, peer::Sees},
     measure::description as measured,
 };
 
@@ -39,6 +39,10 @@ impl Described {
             job: describe(state, job, share, now),
             address: state.address(job.id).ok().flatten(),
         }
+    }
+
+    pub fn id(&self) -> JobId {
+        JobId(self.job.id as u64)
     }
 
     pub fn owner_uid(&self) -> u32 {
@@ -187,17 +191,14 @@ fn describe(state: &State, job: &Job, share: f64, now: Now) -> v1::Job {
     described
 }
 
-/// The daemon and its machine, and how many jobs are seen: of one user alone, where one is given.
-pub fn status(daemon: &Daemon, seen_alone: Option<u32>) -> Result<v1::Status, Error> {
+/// The daemon and its machine, and how many jobs a client sees.
+pub fn status(daemon: &Daemon, sees: Sees) -> Result<v1::Status, Error> {
     let (jobs, cpus, config, load, are_working) = daemon.conductor.ask(move |state| {
         let schedule = &state.core.schedule;
         let cpus = schedule.topology().cpus().len();
         let config = Config { gap: state.core.gaps.usual(), ..schedule.config().clone() };
         let are_working = state.core.are_working;
-        let jobs = match seen_alone {
-            None => state.core.jobs.len(),
-            Some(uid) => state.core.jobs.values().filter(|job| job.owner_uid == uid).count(),
-        };
+        let jobs = state.core.jobs.values().filter(|job| sees.job(job.id, job.owner_uid)).count();
         (jobs, cpus, config, schedule.load(), are_working)
     })?;
     let (count, summary) = daemon.conductor.switches();

@@ -22,7 +22,13 @@ use crate::{
     daemon::Daemon,
     error::Error,
     history::Query,
-    life::{auto::Decision, peer::Peer, prover::Prover, resize::Change, single_threads},
+    life::{
+        auto::Decision,
+        peer::{Peer, Sees},
+        prover::Prover,
+        resize::Change,
+        single_threads,
+    },
     serve::description::{self, Described},
 };
 
@@ -100,7 +106,7 @@ impl Session {
     }
 
     /// The client, as far as a job is in question that it may have registered just now.
-    fn peer_of(&self, job: JobId) -> Peer {
+    fn peer_on(&self, job: JobId) -> Peer {
         if self.started().contains(&job) { self.peer.on_own_job() } else { self.peer }
     }
 
@@ -195,12 +201,14 @@ impl Session {
 
     pub fn remove_process(&self, job: i64, pid: i64) -> Result<(), Error> {
         self.peer.permit_numbers("remove a process")?;
-        self.daemon.remove_process(self.peer, job_id(job)?, process_number(pid)?)
+        let job = job_id(job)?;
+        self.daemon.remove_process(self.peer_on(job), job, process_number(pid)?)
     }
 
     pub fn remove_thread(&self, job: i64, tid: i64) -> Result<(), Error> {
         self.peer.permit_numbers("remove a thread")?;
-        self.daemon.remove_thread(self.peer, job_id(job)?, thread_number(tid)?)
+        let job = job_id(job)?;
+        self.daemon.remove_thread(self.peer_on(job), job, thread_number(tid)?)
     }
 
     pub fn set_job(&self, job: i64, to: Changed) -> Result<(), Error> {
@@ -217,7 +225,7 @@ impl Session {
             disk_bytes: bytes("disk_bytes", to.disk_bytes)?,
         };
         let job = job_id(job)?;
-        self.daemon.set_job(self.peer_of(job), job, change)
+        self.daemon.set_job(self.peer_on(job), job, change)
     }
 
     pub fn add_process(&self, job: i64, pid: i64) -> Result<(), Error> {
@@ -238,7 +246,7 @@ impl Session {
     pub fn add_caller(&self, job: i64) -> Result<(), Error> {
         let job = job_id(job)?;
         let pid = self.peer.seen("add a process")?;
-        self.daemon.add_process(self.peer_of(job), job, pid)?;
+        self.daemon.add_process(self.peer_on(job), job, pid)?;
         self.started().remove(&job);
         Ok(())
     }
@@ -255,15 +263,14 @@ impl Session {
         Ok(())
     }
 
-    /// The user whose jobs are all that the client sees, where it does not see all.
-    fn seen_alone(&self) -> Option<u32> {
-        self.daemon.seen_alone(self.peer)
+    fn sees(&self) -> Result<Sees, Error> {
+        self.daemon.seen_by(self.peer)
     }
 
     pub fn list(&self) -> Result<Vec<v1::Job>, Error> {
         let (jobs, _) = description::all_jobs(&self.daemon)?;
-        let seen_alone = self.seen_alone();
-        let is_seen = |job: &Described| seen_alone.is_none_or(|uid| job.owner_uid() == uid);
+        let sees = self.sees()?;
+        let is_seen = |job: &Described| sees.job(job.id(), job.owner_uid());
         let complete = |job: Described| job.complete(&self.daemon).map(|(job, _)| job);
         jobs.into_iter().filter(is_seen).map(complete).collect()
     }
@@ -274,18 +281,22 @@ impl Session {
             let shares = state.core.schedule.shares();
             state.job(id).map(|job| Described::of(state, job, &shares, now()))
         })??;
-        let seen_alone = self.seen_alone();
-        if seen_alone.is_some_and(|uid| described.owner_uid() != uid) {
+        let (sees, peer) = (self.sees()?, self.peer_on(id));
+        if !sees.job(id, described.owner_uid()) && !self.started().contains(&id) {
             return Err(Error::NoSuchJob(id));
         }
         let (mut lost_to, per_cpu) =
             (described.lost_to(&self.daemon), described.per_cpu(&self.daemon));
-        if let (Some(uid), Some(culprits)) = (seen_alone, &mut lost_to) {
+        let uid = match sees {
+            Sees::Of(uid) => Some(uid),
+            Sees::All | Sees::Own(_) => None,
+        };
+        if let Some(culprits) = lost_to.as_mut().filter(|_| sees != Sees::All) {
             hide_strangers(&self.daemon.roots.proc, uid, culprits);
         }
         let singles = described.singles().to_vec();
         let (mut details, pids) = described.complete(&self.daemon)?;
-        if !self.daemon.may_act_on(self.peer, id, details.owner_uid as u32)? {
+        if !self.daemon.may_act_on(peer, id, details.owner_uid as u32)? {
             return Ok((details, None));
         }
         if let Some(measured) = &mut details.measured {
@@ -293,7 +304,7 @@ impl Session {
         }
         let proc_root = &self.daemon.roots.proc;
         let owner_uid = details.owner_uid as u32;
-        let power = self.daemon.power(self.peer, owner_uid);
+        let power = self.daemon.power(peer, owner_uid);
         let strangers: BTreeMap<u32, u32> =
             pids.iter().filter_map(|&pid| Some((pid, power.stranger(pid)?))).collect();
         let of_owner = pids.iter().filter(|pid| !strangers.contains_key(pid)).copied();
@@ -316,8 +327,9 @@ impl Session {
 
     pub fn kill(&self, job: i64, signal: i64) -> Result<(), Error> {
         let id = job_id(job)?;
-        let owner_uid = self.daemon.permit(self.peer, id, "send a signal")?;
-        let power = self.daemon.power(self.peer, owner_uid);
+        let peer = self.peer_on(id);
+        let owner_uid = self.daemon.permit(peer, id, "send a signal")?;
+        let power = self.daemon.power(peer, owner_uid);
         self.daemon.conductor.ask(move |state| {
             let reason =
                 "a signal acts on a whole process: remove the threads, or signal their process";
@@ -347,8 +359,9 @@ impl Session {
     pub fn suspend(&self, job: i64, suspended: bool) -> Result<(), Error> {
         let id = job_id(job)?;
         let operation = if suspended { "suspend a job" } else { "resume a job" };
-        let owner_uid = self.daemon.permit(self.peer, id, operation)?;
-        let power = self.daemon.power(self.peer, owner_uid);
+        let peer = self.peer_on(id);
+        let owner_uid = self.daemon.permit(peer, id, operation)?;
+        let power = self.daemon.power(peer, owner_uid);
         if suspended {
             let mut refused = None;
             self.daemon.each_process(id, |process| {
@@ -361,13 +374,14 @@ impl Session {
     }
 
     pub fn slot_page(&self, job: i64) -> Result<String, Error> {
-        let path = self.daemon.slot_page(self.peer, job_id(job)?)?;
+        let job = job_id(job)?;
+        let path = self.daemon.slot_page(self.peer_on(job), job)?;
         Ok(path.display().to_string())
     }
 
     pub fn set_signals(&self, job: i64, signals: bool) -> Result<(), Error> {
         let job = job_id(job)?;
-        self.daemon.set_signals(self.peer_of(job), job, signals)
+        self.daemon.set_signals(self.peer_on(job), job, signals)
     }
 
     pub fn set_progress(&self, job: i64, done: f64, total: f64) -> Result<(), Error> {
@@ -376,26 +390,26 @@ impl Session {
             let value = format!("{done} of {total}");
             return Err(Error::invalid("done", value, progress::ACCEPTED));
         }
-        self.daemon.set_progress(self.peer, id, Progress { done, total, at_ns: clock::utc_ns() })
+        let progress = Progress { done, total, at_ns: clock::utc_ns() };
+        self.daemon.set_progress(self.peer_on(id), id, progress)
     }
 
     pub fn status(&self) -> Result<v1::Status, Error> {
-        description::status(&self.daemon, self.seen_alone())
+        description::status(&self.daemon, self.sees()?)
     }
 
     pub fn frame(&self, since_ns: Option<i64>) -> Result<Vec<v1::Row>, Error> {
         // Of a moment before 1970 nothing is known.
         let since_ns = since_ns.map(|ns| u64::try_from(ns).unwrap_or(0));
-        let seen_alone = self.seen_alone();
+        let sees = self.sees()?;
         let (plans, seen) = self.daemon.conductor.ask(move |state| {
-            let of_user = |uid| {
-                let jobs = state.core.jobs.values().filter(move |job| job.owner_uid == uid);
-                jobs.map(|job| job.id.0 as i64).collect::<BTreeSet<i64>>()
-            };
-            (description::frame(state, clock::utc_ns(), since_ns), seen_alone.map(of_user))
+            let seen = state.core.jobs.values().filter(|job| sees.job(job.id, job.owner_uid));
+            let seen: BTreeSet<i64> = seen.map(|job| job.id.0 as i64).collect();
+            (description::frame(state, clock::utc_ns(), since_ns), seen)
         })?;
         let mut rows = description::rows(&plans);
-        if let Some(seen) = seen {
+        // A client that sees all sees the slots of jobs that are over, too.
+        if sees != Sees::All {
             rows.iter_mut().for_each(|row| row.slots.retain(|slot| seen.contains(&slot.job)));
         }
         Ok(rows)
@@ -417,11 +431,10 @@ impl Session {
             u32::try_from(uid).map_err(|_| Error::invalid("owner_uid", uid, "the id of a user"))
         };
         let mut owner_uid = owner_uid.map(uid).transpose()?;
-        if let Some(own) = self.seen_alone() {
-            if owner_uid.is_some_and(|asked| asked != own) {
-                return Ok(Vec::new());
-            }
-            owner_uid = Some(own);
+        match self.sees()? {
+            Sees::All => {}
+            Sees::Of(own) if owner_uid.is_none_or(|asked| asked == own) => owner_uid = Some(own),
+            Sees::Of(_) | Sees::Own(_) => return Ok(Vec::new()),
         }
         let since_ns = since_ns.unwrap_or(0).max(0) as u64;
         let operation = || "read the history of jobs".to_owned();
@@ -439,7 +452,7 @@ impl Session {
 
     /// The checker speaks of all jobs.
     pub fn check(&self) -> Result<(usize, Vec<v1::Violation>), Error> {
-        if self.seen_alone().is_some() {
+        if self.sees()? != Sees::All {
             let reason =
                 "its findings are of all jobs, and only administrators see these (private = true)";
             return Err(Error::not_permitted("check the daemon", reason));
@@ -458,12 +471,12 @@ impl Session {
 
 /// Leaves of the processes for which a job waited no name and no number that its owner could not
 /// see himself: hidepid= may keep those of others from him (proc(5)).
-fn hide_strangers(proc_root: &Path, uid: u32, culprits: &mut [v1::Culprit]) {
+fn hide_strangers(proc_root: &Path, uid: Option<u32>, culprits: &mut [v1::Culprit]) {
     let is_seen = |culprit: &v1::Culprit| {
         let owner = std::fs::metadata(proc_root.join(culprit.pid.to_string()));
         culprit.pid == 0
             || culprit.sched_policy == "kernel"
-            || owner.is_ok_and(|it| it.uid() == uid)
+            || owner.is_ok_and(|it| Some(it.uid()) == uid)
     };
     for culprit in culprits.iter_mut().filter(|culprit| !is_seen(culprit)) {
         (culprit.name, culprit.pid) = ("another user's".to_owned(), 0);

@@ -5,7 +5,8 @@
 //!
 //! Approach: a file for each job that wants one, which its programs map read-only. The switchers
 //! write it at the edges, by one call each; who has mapped it sees that at once. Nobody but the
-//! daemon can write, lock or shorten it, and of other users the job's owner alone can read it.
+//! daemon can write, lock or shorten it. Of other users the job's owner alone can read it, and
+//! everybody where the file system has no access control lists.
 //!
 //! Layout, in the byte order of the machine: [`MAGIC`], [`VERSION`], then [`Word`], then a count of
 //! slots.

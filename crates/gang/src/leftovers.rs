@@ -52,8 +52,8 @@ fn release_at(surroundings: &Surroundings, sockets: Vec<PathBuf>) {
 pub fn report_roots(socket: &Path, uid: u32) {
     if leftovers(socket, uid) == Leftovers::Roots {
         eprintln!(
-            "gang: the daemon at {} died and left jobs that it held; as root, `gang recover` \
-             releases them",
+            "gang: the daemon at {} died and may have left jobs that it held; as root, `gang \
+             recover` releases them",
             socket.display()
         );
     }
@@ -91,7 +91,7 @@ fn leftovers(socket: &Path, uid: u32) -> Leftovers {
     let Ok(metadata) = std::fs::symlink_metadata(&dir) else { return Leftovers::None };
     let is_empty = match std::fs::read_dir(&dir) {
         Ok(mut entries) => entries.next().is_none(),
-        // Root's daemon lets nobody list it, and removes it when no job is left.
+        // Root's daemon lets nobody list it. It was killed: at its end it removes the directory.
         Err(error) => error.kind() != std::io::ErrorKind::PermissionDenied,
     };
     if !metadata.is_dir() || is_empty {

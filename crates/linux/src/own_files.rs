@@ -4,9 +4,10 @@
 //! that directory, he puts a link there, and the daemon writes to a file of another user, cuts it,
 //! or opens it to everybody.
 //!
-//! Approach: a directory is used only if nobody else can change what is in it. And no file is
-//! opened through a link, even there: a new file is really new, and one that is opened again is a
-//! plain file of this user with one name.
+//! Approach: a directory is used only if nobody else can change what is in it, or put another in
+//! its place: what lies above is root's or this user's. And no file is opened through a link, even
+//! there: a new file is really new, and one that is opened again is a plain file of this user with
+//! one name.
 
 use std::{
     fs::{self, File, Permissions},
@@ -24,7 +25,7 @@ use crate::{Error, Result};
 const WRITE_OF_OTHERS: u32 = 0o022;
 
 /// Refuses a directory unless it is one (and no link to one) of this user, to which nobody else may
-/// write.
+/// write, and which nobody else but root can rename away.
 pub fn check_directory(path: &Path) -> Result<()> {
     judge(path, fs::symlink_metadata(path))
 }
@@ -38,10 +39,46 @@ fn judge(path: &Path, found: io::Result<fs::Metadata>) -> Result<()> {
     let error = |source| Error::new("use", path.display(), source);
     let found = found.map_err(error)?;
     let own_uid = rustix::process::geteuid().as_raw();
-    match fault(found.is_dir(), found.uid(), found.mode(), own_uid) {
-        None => Ok(()),
-        Some(fault) => Err(error(io::Error::new(ErrorKind::PermissionDenied, fault))),
+    let refuse = |fault| error(io::Error::new(ErrorKind::PermissionDenied, fault));
+    if let Some(fault) = fault(found.is_dir(), found.uid(), found.mode(), own_uid) {
+        return Err(refuse(fault));
     }
+    let real = fs::canonicalize(path).map_err(error)?;
+    for above in real.ancestors().skip(1) {
+        let found = fs::metadata(above).map_err(error)?;
+        let is_trusted = |uid| uid == 0 || uid == own_uid || is_from_outside(uid);
+        if let Some(fault) = fault_above(is_trusted(found.uid()), &found) {
+            return Err(refuse(format!("{} {fault}", above.display())));
+        }
+    }
+    Ok(())
+}
+
+/// Whether files of this owner belong to a user that a container does not know: to the system that
+/// made the container.
+fn is_from_outside(uid: u32) -> bool {
+    let is_whole = |map: String| map.split_whitespace().eq(["0", "0", "4294967295"]);
+    let overflow = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
+    overflow.trim().parse() == Ok(uid)
+        && fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !is_whole(map))
+}
+
+/// Why somebody else could put another directory in the place of one below this one.
+fn fault_above(is_trusted: bool, found: &fs::Metadata) -> Option<String> {
+    // In a directory with the sticky bit only the owner of a file renames it.
+    let is_sticky = found.mode() & 0o1000 != 0;
+    let of_others = if found.gid() == 0 { 0o002 } else { WRITE_OF_OTHERS };
+    let fault = if !is_trusted {
+        format!("belongs to user {}", found.uid())
+    } else if !is_sticky && found.mode() & of_others != 0 {
+        format!("may be written to by others (mode {:04o})", found.mode() & 0o7777)
+    } else {
+        return None;
+    };
+    Some(format!(
+        "{fault}, who could put another directory in the place of the one that gangd uses: name one \
+         elsewhere"
+    ))
 }
 
 /// Why a directory is not used, and the way out.
@@ -59,8 +96,8 @@ fn fault(is_directory: bool, uid: u32, mode: u32, own_uid: u32) -> Option<String
         return None;
     };
     Some(format!(
-        "{fault}, and gangd keeps files only in a directory of its own user ({own_uid}) to which nobody else may \
-         write: {way_out}"
+        "{fault}, and gangd keeps files only in a directory of its own user ({own_uid}) to which \
+         nobody else may write: {way_out}"
     ))
 }
 
@@ -181,6 +218,12 @@ mod tests {
         check_directory_behind_links(&link).unwrap();
         let refused = check_directory(&link).unwrap_err();
         assert_eq!(refused.source.kind(), ErrorKind::PermissionDenied);
+        // Whoever can write above it puts another in its place, unless that is sticky.
+        for (mode, is_used) in [(0o777, false), (0o1777, true), (0o755, true)] {
+            fs::set_permissions(place.path(), Permissions::from_mode(mode)).unwrap();
+            let checked = check_directory(&real);
+            assert_eq!(checked.is_ok(), is_used, "{mode:o}: {checked:?}");
+        }
         let missing = check_directory(&place.path().join("missing")).unwrap_err();
         assert_eq!(missing.source.kind(), ErrorKind::NotFound);
     }

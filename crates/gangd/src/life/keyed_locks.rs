@@ -46,6 +46,11 @@ impl<K: Ord + Copy> KeyedLocks<K> {
         held.insert(key);
         KeyedLock { locks: self, key }
     }
+
+    /// Absent where somebody else has the lock of that number.
+    pub fn try_of(&self, key: K) -> Option<KeyedLock<'_, K>> {
+        self.held().insert(key).then(|| KeyedLock { locks: self, key })
+    }
 }
 
 impl<K: Ord> Drop for KeyedLock<'_, K> {
@@ -73,6 +78,7 @@ mod tests {
         let locks = Arc::new(KeyedLocks::default());
         let lock = locks.of(7);
         drop(locks.of(8));
+        assert!(locks.try_of(7).is_none() && locks.try_of(8).is_some());
         let (came, comes) = channel();
         let second = thread::spawn({
             let locks = locks.clone();

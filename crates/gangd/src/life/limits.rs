@@ -88,8 +88,6 @@ impl Daemon {
 
     /// Has a job take over the limits that are in force for it now.
     pub(super) fn renew_limits(&self, job: JobId) -> Result<(), Error> {
-        // Where it lives stays as it is meanwhile.
-        let _changing = self.locks.home(job);
         let asked = self.conductor.ask(move |state| {
             let of = state.job(job)?;
             let placement = of.home.as_ref().map(|home| home.placement.clone());

@@ -36,4 +36,9 @@ impl JobLocks {
     pub fn home(&self, job: JobId) -> KeyedLock<'_, JobId> {
         self.homes.of(job)
     }
+
+    /// The same, for a thread that has other jobs to look after; absent where it is held.
+    pub fn try_home(&self, job: JobId) -> Option<KeyedLock<'_, JobId>> {
+        self.homes.try_of(job)
+    }
 }

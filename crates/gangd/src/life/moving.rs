@@ -5,14 +5,15 @@
 //! lives there ([`super::limits`]). The kernel moves processes, and neither may wait for that. A
 //! kernel that groups real-time threads lets none of them into a group with a quota.
 //!
-//! Approach: a thread of its own moves gangs, one after the other. It waits until no timetable
-//! makes threads of the gang real-time ones; where the gang has a group for itself, until each of
-//! them has the group weigh what others weigh. The group to which the gang moves is on file as soon
-//! as a process may be in it, beside the group that the gang came from.
+//! Approach: a thread of its own moves gangs, one after the other, and passes over those that a
+//! request changes. It waits until no timetable makes threads of the gang real-time ones; where the
+//! gang has a group for itself, until each of them has the group weigh what others weigh. The group
+//! to which the gang moves is on file as soon as a process may be in it, beside the group that the
+//! gang came from.
 //!
 //! A gang that cannot be moved is where it was, and as it was scheduled there.
 
-use std::sync::mpsc::Receiver;
+use std::{sync::mpsc::Receiver, time::Duration};
 
 use gang_conductor::Regroup;
 use gang_schedule::{JobId, Policy};
@@ -28,38 +29,58 @@ use crate::{
     groups::cgroups::Cgroups,
 };
 
+/// A gang that a request changes is looked at again after so long.
+const CHANGING: Duration = Duration::from_millis(10);
+
 impl Daemon {
     /// Moves gangs as the conductor decides. Returns when it ends.
     pub fn move_gangs(&self, regroups: &Receiver<JobId>) {
-        for job in regroups {
-            // While gangs spin on all CPUs, an ordinary thread would move one process in each gap.
-            let mut priority = ThreadPriority::of(&self.client_priority, None);
-            match self.regroup(job, &mut priority) {
-                // The job has ended meanwhile.
-                Ok(()) | Err(Error::NoSuchJob(_)) => {}
-                Err(error) => {
-                    tracing::warn!(%job, ?error, "a gang stays in the groups in which it is");
-                    // Without a conductor nothing is decided either.
-                    let _ = self.conductor.ask(move |state| state.core.cannot_regroup(now(), job));
-                }
+        let mut waiting = Vec::new();
+        loop {
+            if waiting.is_empty() {
+                let Ok(job) = regroups.recv() else { return };
+                waiting.push(job);
             }
-            match self.renew_limits(job) {
-                Ok(()) | Err(Error::NoSuchJob(_)) => {}
-                Err(error) => {
-                    tracing::warn!(%job, ?error, "a job has not all limits it is to have");
-                    let failed = move |state: &mut State| {
-                        state.limits_failed_ns.insert(job, now().monotonic_ns);
-                    };
-                    // Without a conductor there are no jobs either.
-                    let _ = self.conductor.ask(failed);
-                }
+            waiting.extend(regroups.try_iter());
+            let were = waiting.len();
+            waiting.retain(|&job| !self.move_gang(job));
+            if waiting.len() == were {
+                std::thread::sleep(CHANGING);
             }
         }
     }
 
+    /// Moves a gang, and has it keep the limits where it lives then. False where a request changes
+    /// where the gang lives: nobody else waits for that.
+    fn move_gang(&self, job: JobId) -> bool {
+        let Some(_changing) = self.locks.try_home(job) else { return false };
+        // While gangs spin on all CPUs, an ordinary thread would move one process in each gap.
+        let mut priority = ThreadPriority::of(&self.client_priority, None);
+        match self.regroup(job, &mut priority) {
+            // The job has ended meanwhile.
+            Ok(()) | Err(Error::NoSuchJob(_)) => {}
+            Err(error) => {
+                tracing::warn!(%job, ?error, "a gang stays in the groups in which it is");
+                // Without a conductor nothing is decided either.
+                let _ = self.conductor.ask(move |state| state.core.cannot_regroup(now(), job));
+            }
+        }
+        match self.renew_limits(job) {
+            Ok(()) | Err(Error::NoSuchJob(_)) => {}
+            Err(error) => {
+                tracing::warn!(%job, ?error, "a job has not all limits it is to have");
+                let failed = move |state: &mut State| {
+                    state.limits_failed_ns.insert(job, now().monotonic_ns);
+                };
+                // Without a conductor there are no jobs either.
+                let _ = self.conductor.ask(failed);
+            }
+        }
+        true
+    }
+
+    /// The caller has the lock of where the gang lives.
     fn regroup(&self, job: JobId, priority: &mut ThreadPriority) -> Result<(), Error> {
-        // Where it lives stays as it is meanwhile.
-        let _changing = self.locks.home(job);
         let asked = self.conductor.ask(move |state| state.core.regroup(job))?;
         let Some((way, from)) = asked else { return Ok(()) };
         let to = self.cgroups.regrouped(job, way, &from)?;

@@ -50,7 +50,7 @@ pub struct Cgroups {
     pub(super) name: String,
     pub cpu: CpuGroups,
     pub(super) memory: MemoryControl,
-    backend: Backend,
+    pub(super) backend: Backend,
     /// Whether jobs leave the groups of their first processes.
     pub(super) leave: Leave,
     /// Groups of jobs can have a limit on processes, of version 2.
@@ -632,7 +632,7 @@ mod tests {
                 name: "gangd-1".into(),
                 cpu: CpuGroups::none(Backend::Signal),
                 memory: MemoryControl::of(&means),
-                keeps_attributes: true,
+                backend: Backend::Signal,
                 leave: Leave::default(),
                 can_limit_processes: can_limit_processes(&means),
             };

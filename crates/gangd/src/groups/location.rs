@@ -282,7 +282,7 @@ mod tests {
             name: "gangd".into(),
             cpu: CpuGroups::none(Backend::Freeze),
             memory,
-            keeps_attributes: false,
+            backend: Backend::Freeze,
             leave: Leave::default(),
             can_limit_processes: true,
         }

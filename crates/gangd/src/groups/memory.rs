@@ -195,7 +195,7 @@ mod tests {
             name: "gangd".into(),
             cpu: CpuGroups::none(Backend::Freeze),
             memory: MemoryControl::V2(root.into()),
-            keeps_attributes: false,
+            backend: Backend::Freeze,
             leave: Leave::default(),
             can_limit_processes: false,
         };

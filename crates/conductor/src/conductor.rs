@@ -14,7 +14,7 @@ use crate::{
     admission::{Claim, LAPSES_AFTER_NS, Resources},
     life::{self, Moment},
     published::Published,
-    quota::{Full, Quota, ROOT},
+    quota::{Quota, ROOT},
     survey::Round,
 };
 
@@ -259,11 +259,9 @@ impl Conductor {
         let Limits { jobs, jobs_per_user, .. } = self.settings.limits;
         let user = self.account_of(owner_uid);
         let his = self.jobs.values().filter(|job| job.spec.user == user).count();
-        let quota = Quota { maximum: jobs, of_user: jobs_per_user };
-        quota.admit(user, his, self.jobs.len()).map_err(|full| match full {
-            Full::All(maximum) => Refused::LimitReached { limit: "jobs", maximum },
-            Full::OfUser(maximum) => Refused::LimitReached { limit: "jobs of a user", maximum },
-        })?;
+        let names = ["jobs", "jobs of a user"];
+        let quota = Quota { maximum: jobs, of_user: jobs_per_user, names };
+        quota.admit(user, his, self.jobs.len())?;
         self.permit_cpus(user, spec.cpus, None)?;
         let id = JobId(self.next_id);
         self.enter(id, name, owner_uid, spec, now.utc_ns)?;

@@ -22,7 +22,7 @@ use std::{
 
 use gang_conductor::{
     admission::{Claim, Greed, Stock, Supply},
-    quota::{Full, Quota},
+    quota::Quota,
 };
 use gang_linux::{clock, memory};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -45,7 +45,13 @@ pub fn stock_of_machine(proc_root: &Path, disk: &Path) -> Result<Stock, Error> {
 }
 
 /// Jobs that wait at a time.
-const WAITING: Quota = Quota { maximum: 256, of_user: 256 };
+const WAITING_MAX: usize = 256;
+
+const WAITING: Quota = Quota {
+    maximum: WAITING_MAX,
+    of_user: WAITING_MAX,
+    names: ["jobs that wait for memory or disk", "jobs of a user that wait for memory or disk"],
+};
 
 /// How often the first job that waits looks again: no event reports that more is free. The second
 /// job looks half as often, and so on, so that many cost little more than a few.
@@ -107,15 +113,7 @@ impl Waiting {
     /// Whether a user may have one more place in the queue.
     fn admit(&self, claim: Claim) -> Result<(), Error> {
         let his = self.tickets.iter().filter(|ticket| ticket.claim.user == claim.user).count();
-        WAITING.admit(claim.user, his, self.tickets.len()).map_err(|full| match full {
-            Full::All(maximum) => {
-                Error::LimitReached { limit: "jobs that wait for memory or disk", maximum }
-            }
-            Full::OfUser(maximum) => {
-                let limit = "jobs of a user that wait for memory or disk";
-                Error::LimitReached { limit, maximum }
-            }
-        })
+        Ok(WAITING.admit(claim.user, his, self.tickets.len())?)
     }
 }
 

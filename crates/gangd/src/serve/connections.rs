@@ -51,13 +51,6 @@ pub struct Clients {
     are_kept_out: AtomicBool,
 }
 
-/// The limit that keeps another connection out.
-#[derive(Debug, PartialEq, Eq)]
-struct Refusal {
-    limit: &'static str,
-    maximum: usize,
-}
-
 /// One open connection.
 #[derive(Debug)]
 struct Seat(Arc<Clients>, UserId);
@@ -68,14 +61,15 @@ impl Clients {
     }
 
     /// A seat for one more of a user, or the limit that is reached.
-    fn seat(self: &Arc<Clients>, user: UserId, limits: &Limits) -> Result<Seat, Refusal> {
+    fn seat(self: &Arc<Clients>, user: UserId, limits: &Limits) -> Result<Seat, Full> {
         let mut by_user = self.by_user.lock().unwrap_or_else(PoisonError::into_inner);
         let of_user = by_user.get(&user).copied().unwrap_or(0);
-        let quota = Quota { maximum: limits.clients, of_user: limits.clients_per_user };
-        quota.admit(user, of_user, self.count()).map_err(|full| match full {
-            Full::All(maximum) => Refusal { limit: CLIENTS, maximum },
-            Full::OfUser(maximum) => Refusal { limit: CLIENTS_OF_USER, maximum },
-        })?;
+        let quota = Quota {
+            maximum: limits.clients,
+            of_user: limits.clients_per_user,
+            names: [CLIENTS, CLIENTS_OF_USER],
+        };
+        quota.admit(user, of_user, self.count())?;
         by_user.insert(user, of_user + 1);
         self.all.fetch_add(1, Ordering::AcqRel);
         Ok(Seat(Arc::clone(self), user))
@@ -143,7 +137,7 @@ pub fn accept(listener: &UnixListener, daemon: &Arc<Daemon>, clients: &Arc<Clien
 }
 
 /// Answers a client that there are too many; never waits for the client.
-fn refuse(mut stream: UnixStream, full: &Refusal) {
+fn refuse(mut stream: UnixStream, full: &Full) {
     let _ = stream.set_nonblocking(true);
     let error = serde_json::json!({
         "error": "org.gangd.v1.LimitReached",
@@ -246,10 +240,10 @@ mod tests {
         let limits = Limits { clients: 3, clients_per_user: 1, ..Limits::default() };
         let seat = |user| clients.seat(UserId(user), &limits);
         let first = seat(7);
-        let of_user = Refusal { limit: "clients of a user", maximum: 1 };
+        let of_user = Full { limit: "clients of a user", maximum: 1 };
         assert_eq!((first.is_ok(), seat(7).unwrap_err()), (true, of_user));
         let (root, other) = (seat(0), seat(0));
-        let of_all = Refusal { limit: "clients", maximum: 3 };
+        let of_all = Full { limit: "clients", maximum: 3 };
         assert!(root.is_ok() && other.is_ok());
         assert_eq!(seat(8).unwrap_err(), of_all);
         drop((first, root, other));

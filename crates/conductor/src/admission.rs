@@ -9,13 +9,14 @@
 //! Approach: a job that got no process within some seconds has no promise until it gets one. Who
 //! claims more than half of what the claims of others leave is held to that half, every other
 //! minute. A gang has a minute to use what it was promised, or to find a machine with enough room;
-//! after that, others have a minute in which half of the room is theirs. Root is held to nothing.
+//! after that, others have a minute in which half of the room is theirs. Root and the user whom the
+//! daemon runs as are held to nothing.
 
 use std::collections::BTreeMap;
 
 use gang_schedule::UserId;
 
-use crate::quota::ROOT;
+use crate::Accounts;
 
 /// A job without a process has its promise for so long.
 pub const LAPSES_AFTER_NS: u64 = 10_000_000_000;
@@ -134,6 +135,7 @@ impl Greed {
     /// The room that all the claims keep from a user who asks for something now.
     pub fn kept_from(
         &mut self,
+        accounts: &Accounts,
         user: UserId,
         now_ns: u64,
         stock: &Stock,
@@ -151,7 +153,7 @@ impl Greed {
             let half = stock.free().less(all.less(his)).half();
             let fair = his.at_most(half);
             let mut counts = his;
-            if fair != his && of != ROOT {
+            if fair != his && !accounts.is_unlimited(of) {
                 let since = *since_ns
                     .entry(of)
                     .or_insert(self.since_ns.get(&of).copied().unwrap_or(now_ns));
@@ -178,6 +180,7 @@ pub struct NotEnough {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::accounts::ROOT;
 
     fn stock(free: u64, promised: u64) -> Stock {
         let memory = Supply { total: 100, free, promised };
@@ -227,7 +230,9 @@ mod tests {
     fn who_claims_all_is_held_to_half_every_other_minute() {
         let (mut greed, stock) = (Greed::default(), stock(80, 0));
         let claims = [Claim { user: ONE, unused: memory(70) }];
-        let mut kept = |user, at| greed.kept_from(user, at * SECOND, &stock, &claims).mem_bytes;
+        let mut kept = |user, at| {
+            greed.kept_from(&Accounts::default(), user, at * SECOND, &stock, &claims).mem_bytes
+        };
         assert_eq!([1, 30, 60].map(|at| kept(OTHER, at)), [70, 70, 70]);
         assert_eq!([61, 100, 120].map(|at| kept(OTHER, at)), [40, 40, 40]);
         assert_eq!(kept(ONE, 110), 70, "to himself his claims are what they are");
@@ -240,7 +245,7 @@ mod tests {
         let many = [Claim { user: ONE, unused: memory(10) }; 7];
         let few = [Claim { user: ONE, unused: memory(10) }; 4];
         let mut kept = |claims: &[Claim], at: u64| {
-            greed.kept_from(OTHER, at * SECOND, &stock, claims).mem_bytes
+            greed.kept_from(&Accounts::default(), OTHER, at * SECOND, &stock, claims).mem_bytes
         };
         assert_eq!([kept(&many, 0), kept(&many, 60)], [70, 40]);
         assert_eq!([kept(&few, 61), kept(&many, 62), kept(&many, 100)], [40, 70, 70]);
@@ -252,7 +257,7 @@ mod tests {
         let claim = |user, bytes| Claim { user, unused: memory(bytes) };
         let claims = [claim(ONE, 40), claim(OTHER, 30)];
         let mut kept = |claims: &[Claim], at| {
-            greed.kept_from(UserId(3), at * SECOND, &stock, claims).mem_bytes
+            greed.kept_from(&Accounts::default(), UserId(3), at * SECOND, &stock, claims).mem_bytes
         };
         assert_eq!(kept(&claims, 0), 70);
         assert_eq!(kept(&claims, 70), 25 + 20);

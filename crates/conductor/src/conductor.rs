@@ -14,7 +14,7 @@ use crate::{
     admission::{Claim, LAPSES_AFTER_NS, Resources},
     life::{self, Moment},
     published::Published,
-    quota::{Quota, ROOT},
+    quota::Quota,
     survey::Round,
 };
 
@@ -27,14 +27,15 @@ pub struct Now {
     pub monotonic_ns: u64,
 }
 
-/// The limits on what a user may have.
+/// The limits on what there may be, and on what a user may have. Those on users hold only whom
+/// [limits hold](Accounts::is_unlimited).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Jobs at a time.
     pub jobs: usize,
-    /// Jobs at a time of one user other than root.
+    /// Jobs at a time of one user.
     pub jobs_per_user: usize,
-    /// CPUs that the jobs of one user other than root ask for together.
+    /// CPUs that the jobs of one user ask for together.
     pub cpus_per_user: usize,
 }
 
@@ -261,7 +262,7 @@ impl Conductor {
         let his = self.jobs.values().filter(|job| job.spec.user == user).count();
         let names = ["jobs", "jobs of a user"];
         let quota = Quota { maximum: jobs, of_user: jobs_per_user, names };
-        quota.admit(user, his, self.jobs.len())?;
+        quota.admit(&self.settings.accounts, user, his, self.jobs.len())?;
         self.permit_cpus(user, spec.cpus, None)?;
         let id = JobId(self.next_id);
         self.enter(id, name, owner_uid, spec, now.utc_ns)?;
@@ -292,7 +293,7 @@ impl Conductor {
         let theirs = self.jobs.values().filter(|job| job.spec.user == user && Some(job.id) != of);
         let sum = theirs.map(|job| u64::from(job.spec.cpus)).sum::<u64>() + u64::from(cpus);
         let maximum = self.settings.limits.cpus_per_user;
-        if user != ROOT && sum > maximum as u64 {
+        if sum > maximum as u64 && !self.settings.accounts.is_unlimited(user) {
             return Err(Refused::LimitReached { limit: "CPUs of all jobs of a user", maximum });
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Quotas of users: jobs and promises.
 
 use gang_conductor::{
-    Candidate, Conductor, Now, Refused,
+    Candidate, Conductor, Limits, Now, Refused,
     admission::{LAPSES_AFTER_NS, Resources},
 };
 use gang_schedule::JobId;
@@ -28,6 +28,19 @@ fn jobs_are_left_for_the_next_user() {
     let refused = core.register(NOW, of(1)).unwrap_err();
     assert_eq!(refused, Refused::LimitReached { limit: "jobs of a user", maximum: 5 });
     assert!(core.register(NOW, of(0)).is_ok());
+}
+
+#[test]
+fn limits_of_users_do_not_hold_the_daemons_user() {
+    let mut core = conductor();
+    core.settings.limits = Limits { jobs: 8, jobs_per_user: 2, cpus_per_user: 4 };
+    let taken = |core: &mut Conductor, uid| {
+        (0..9).take_while(|_| core.register(NOW, of(uid)).is_ok()).count()
+    };
+    assert_eq!(taken(&mut core, 1000), 2);
+    core.settings.accounts = core.settings.accounts.clone().of_daemon(1000);
+    assert_eq!(taken(&mut core, 1000), 6);
+    assert!(core.change(JOB, |spec, _| spec.cpus = 64).is_ok());
 }
 
 #[test]

@@ -21,6 +21,7 @@ use std::{
 };
 
 use gang_conductor::{
+    Accounts,
     admission::{Claim, Greed, Stock, Supply},
     quota::Quota,
 };
@@ -111,9 +112,9 @@ impl Waiting {
     }
 
     /// Whether a user may have one more place in the queue.
-    fn admit(&self, claim: Claim) -> Result<(), Error> {
+    fn admit(&self, accounts: &Accounts, claim: Claim) -> Result<(), Error> {
         let his = self.tickets.iter().filter(|ticket| ticket.claim.user == claim.user).count();
-        Ok(WAITING.admit(claim.user, his, self.tickets.len())?)
+        Ok(WAITING.admit(accounts, claim.user, his, self.tickets.len())?)
     }
 }
 
@@ -127,6 +128,7 @@ impl Queue {
     /// the needs of the jobs that came before.
     pub fn pass<T>(
         &self,
+        accounts: &Accounts,
         claim: Claim,
         client: Option<BorrowedFd<'_>>,
         mut attempt: impl FnMut(Ahead<'_>) -> Result<T, Error>,
@@ -138,7 +140,7 @@ impl Queue {
             (Err(Error::NotEnough { .. }), Some(client)) => client,
             (outcome, _) => return outcome,
         };
-        waiting.admit(claim)?;
+        waiting.admit(accounts, claim)?;
         let failed =
             |reason: String| Error::Failed { operation: "wait for memory and disk".into(), reason };
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -221,7 +223,7 @@ mod tests {
             let before = queue.waiting().tickets.len();
             let thread = std::thread::spawn(move || {
                 let (client, _open) = UnixStream::pair().unwrap();
-                mine.pass(claim(wanted), Some(client.as_fd()), |ahead| {
+                mine.pass(&Accounts::default(), claim(wanted), Some(client.as_fd()), |ahead| {
                     let mut stock = stock(free.load(Ordering::Acquire), 0);
                     ahead.claims.iter().for_each(|other| stock.promise(other.unused));
                     stock.admit(memory(wanted))?;
@@ -237,7 +239,8 @@ mod tests {
         // The lesser one would fit, and does not overtake.
         free.store(20, Ordering::Release);
         queue.look_again();
-        let seen = queue.pass(claim(5), None, |ahead| Ok(ahead.claims)).unwrap();
+        let seen =
+            queue.pass(&Accounts::default(), claim(5), None, |ahead| Ok(ahead.claims)).unwrap();
         assert_eq!(seen, [claim(50), claim(10)]);
         assert!(order.lock().unwrap().is_empty());
         free.store(60, Ordering::Release);
@@ -252,7 +255,7 @@ mod tests {
         let attempt = |_: Ahead<'_>| stock(0, 0).admit(memory(1)).map_err(Error::from);
         let (client, other_end) = UnixStream::pair().unwrap();
         drop(other_end);
-        let outcome = queue.pass(claim(1), Some(client.as_fd()), attempt);
+        let outcome = queue.pass(&Accounts::default(), claim(1), Some(client.as_fd()), attempt);
         assert!(matches!(outcome, Err(Error::Failed { .. })));
         assert!(queue.waiting().tickets.is_empty());
     }

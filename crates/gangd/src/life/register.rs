@@ -50,8 +50,9 @@ impl Daemon {
         }
         self.machine()?.can_ever(wanted.resources)?;
         let needs = wanted.resources.less(held);
-        let user = self.account_of(wanted.owner_uid);
-        self.admission.queue.pass(Claim { user, unused: needs }, waiting, |ahead| {
+        let accounts = &self.settings().accounts;
+        let user = accounts.of(wanted.owner_uid);
+        self.admission.queue.pass(accounts, Claim { user, unused: needs }, waiting, |ahead| {
             self.stock_for(user, None, ahead)?.admit(needs)?;
             enter()
         })
@@ -80,7 +81,9 @@ impl Daemon {
         let mut stock = self.machine()?;
         let mut claims = self.promises(but)?;
         claims.extend(ahead.claims);
-        let kept = ahead.greed.kept_from(user, clock::monotonic_ns(), &stock, &claims);
+        let accounts = &self.settings().accounts;
+        let now_ns = clock::monotonic_ns();
+        let kept = ahead.greed.kept_from(accounts, user, now_ns, &stock, &claims);
         stock.promise(kept);
         Ok(stock)
     }

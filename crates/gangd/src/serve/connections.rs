@@ -36,7 +36,7 @@ use crate::{
     conduct::{client_priority::ThreadPriority, requests},
     daemon::Daemon,
     life::peer::Peer,
-    settings::Limits,
+    settings::Settings,
 };
 
 /// A connection without a message for this long is closed.
@@ -61,7 +61,8 @@ impl Clients {
     }
 
     /// A seat for one more of a user, or the limit that is reached.
-    fn seat(self: &Arc<Clients>, user: UserId, limits: &Limits) -> Result<Seat, Full> {
+    fn seat(self: &Arc<Clients>, user: UserId, settings: &Settings) -> Result<Seat, Full> {
+        let Settings { limits, accounts, .. } = settings;
         let mut by_user = self.by_user.lock().unwrap_or_else(PoisonError::into_inner);
         let of_user = by_user.get(&user).copied().unwrap_or(0);
         let quota = Quota {
@@ -69,7 +70,7 @@ impl Clients {
             of_user: limits.clients_per_user,
             names: [CLIENTS, CLIENTS_OF_USER],
         };
-        quota.admit(user, of_user, self.count())?;
+        quota.admit(accounts, user, of_user, self.count())?;
         by_user.insert(user, of_user + 1);
         self.all.fetch_add(1, Ordering::AcqRel);
         Ok(Seat(Arc::clone(self), user))
@@ -114,8 +115,7 @@ pub fn accept(listener: &UnixListener, daemon: &Arc<Daemon>, clients: &Arc<Clien
         let Ok(credentials) = peer::credentials(&stream) else { continue };
         let pidfd = peer::pidfd(&stream);
         let settings = daemon.settings();
-        let limits = &settings.limits;
-        let seat = match clients.seat(settings.accounts.of(credentials.uid), limits) {
+        let seat = match clients.seat(settings.accounts.of(credentials.uid), &settings) {
             Ok(seat) => seat,
             Err(full) => {
                 refuse(stream, &full);
@@ -233,12 +233,14 @@ fn complain(writer: &mut impl Write, parameter: &str, what: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Limits;
 
     #[test]
     fn seats_are_counted_by_user() {
         let clients = Arc::<Clients>::default();
         let limits = Limits { clients: 3, clients_per_user: 1, ..Limits::default() };
-        let seat = |user| clients.seat(UserId(user), &limits);
+        let settings = Settings { limits, ..Settings::default() };
+        let seat = |user| clients.seat(UserId(user), &settings);
         let first = seat(7);
         let of_user = Full { limit: "clients of a user", maximum: 1 };
         assert_eq!((first.is_ok(), seat(7).unwrap_err()), (true, of_user));

@@ -272,19 +272,16 @@ impl Conductor {
         Ok(id)
     }
 
-    /// The claims of jobs that were promised something, but for one of them, each with where the
-    /// kernel says what it uses. A job that got no process in time has none.
-    pub fn promises(
-        &self,
-        now: Now,
-        but: Option<JobId>,
-    ) -> impl Iterator<Item = (Claim, Option<&Placement>)> {
-        let others = self.jobs.values().filter(move |job| Some(job.id) != but);
-        others.filter(|job| !job.resources.is_none()).filter_map(move |job| {
+    /// The claims of jobs that were promised something, each with where the kernel says what it
+    /// uses. A job that got no process in time has none.
+    pub fn promises(&self, now: Now) -> impl Iterator<Item = (JobId, Claim, Option<&Placement>)> {
+        let promised = self.jobs.values().filter(|job| !job.resources.is_none());
+        promised.filter_map(move |job| {
             let has_lapsed =
                 job.home.is_none() && job.registered_at_ns + LAPSES_AFTER_NS < now.utc_ns;
             let claim = Claim { user: job.spec.user, unused: job.resources };
-            (!has_lapsed).then_some((claim, job.home.as_ref().map(|home| &home.placement)))
+            let placement = job.home.as_ref().map(|home| &home.placement);
+            (!has_lapsed).then_some((job.id, claim, placement))
         })
     }
 

@@ -8,9 +8,9 @@
 //! waits its turn.
 //!
 //! Properties: a job gets only what is left after the jobs that wait and came earlier, as far as
-//! [`Greed`] lets them keep it. So a job that needs much does not wait for ever, and does not keep
-//! all others out. Of the places in the queue, nobody has more than half of what others leave. A
-//! client that goes away waits no longer.
+//! [`Greed`] lets them keep it; all claims count for that, whoever asks. So a job that needs much
+//! does not wait for ever, and does not keep all others out. Of the places in the queue, nobody has
+//! more than half of what others leave. A client that goes away waits no longer.
 
 use std::{
     collections::VecDeque,
@@ -90,9 +90,18 @@ struct Waiting {
 
 /// The claims that a job which comes or waits is held against besides the promises to others.
 pub struct Ahead<'a> {
-    /// Those of the jobs that came before and wait.
-    pub claims: Vec<Claim>,
+    /// Those of all jobs that wait, in the order in which they came.
+    pub waiting: Vec<Claim>,
+    /// So many of them came before.
+    pub before: usize,
     pub greed: &'a mut Greed,
+}
+
+impl Ahead<'_> {
+    /// The claims of the jobs that came before.
+    pub fn claims(&self) -> &[Claim] {
+        &self.waiting[..self.before]
+    }
 }
 
 /// A job that waits.
@@ -107,8 +116,9 @@ struct Ticket {
 impl Waiting {
     /// The claims of the jobs before a ticket, or of all where the ticket is not in the queue.
     fn ahead_of(&mut self, number: u64) -> Ahead<'_> {
-        let before = self.tickets.iter().take_while(|ticket| ticket.number != number);
-        Ahead { claims: before.map(|ticket| ticket.claim).collect(), greed: &mut self.greed }
+        let before = self.tickets.iter().take_while(|ticket| ticket.number != number).count();
+        let waiting = self.tickets.iter().map(|ticket| ticket.claim).collect();
+        Ahead { waiting, before, greed: &mut self.greed }
     }
 
     /// Whether a user may have one more place in the queue.
@@ -156,7 +166,7 @@ impl Queue {
             }
             let mut waiting = self.waiting();
             let before = waiting.ahead_of(number);
-            ahead = before.claims.len();
+            ahead = before.before;
             match attempt(before) {
                 Err(Error::NotEnough { .. }) => {}
                 outcome => break outcome,
@@ -225,7 +235,7 @@ mod tests {
                 let (client, _open) = UnixStream::pair().unwrap();
                 mine.pass(&Accounts::default(), claim(wanted), Some(client.as_fd()), |ahead| {
                     let mut stock = stock(free.load(Ordering::Acquire), 0);
-                    ahead.claims.iter().for_each(|other| stock.promise(other.unused));
+                    ahead.claims().iter().for_each(|other| stock.promise(other.unused));
                     stock.admit(memory(wanted))?;
                     order.lock().unwrap().push(wanted);
                     Ok(())
@@ -239,14 +249,28 @@ mod tests {
         // The lesser one would fit, and does not overtake.
         free.store(20, Ordering::Release);
         queue.look_again();
-        let seen =
-            queue.pass(&Accounts::default(), claim(5), None, |ahead| Ok(ahead.claims)).unwrap();
+        let seen = queue
+            .pass(&Accounts::default(), claim(5), None, |ahead| Ok(ahead.claims().to_vec()))
+            .unwrap();
         assert_eq!(seen, [claim(50), claim(10)]);
         assert!(order.lock().unwrap().is_empty());
         free.store(60, Ordering::Release);
         queue.look_again();
         threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
         assert_eq!(order.lock().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn first_in_the_queue_is_before_all_and_sees_all() {
+        let mut waiting = Waiting::default();
+        for number in 0..2 {
+            let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+            waiting.tickets.push_back(Ticket { number, claim: claim(number), bell });
+        }
+        let first = waiting.ahead_of(0);
+        assert_eq!((first.claims().len(), first.waiting), (0, vec![claim(0), claim(1)]));
+        assert_eq!(waiting.ahead_of(1).claims(), [claim(0)]);
+        assert_eq!(waiting.ahead_of(2).claims().len(), 2, "one that comes is the last");
     }
 
     #[test]

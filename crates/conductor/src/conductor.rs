@@ -265,7 +265,7 @@ impl Conductor {
         quota.admit(&self.settings.accounts, user, his, self.jobs.len())?;
         self.permit_cpus(user, spec.cpus, None)?;
         let id = JobId(self.next_id);
-        self.enter(id, name, owner_uid, spec, now.utc_ns)?;
+        self.enter(now, id, name, owner_uid, spec)?;
         let job = self.job_mut(id)?;
         (job.resources, job.signals) = (resources, signals);
         job.auto = auto.then(Auto::default);
@@ -277,8 +277,8 @@ impl Conductor {
     pub fn promises(&self, now: Now) -> impl Iterator<Item = (JobId, Claim, Option<&Placement>)> {
         let promised = self.jobs.values().filter(|job| !job.resources.is_none());
         promised.filter_map(move |job| {
-            let has_lapsed =
-                job.home.is_none() && job.registered_at_ns + LAPSES_AFTER_NS < now.utc_ns;
+            let waited_ns = now.monotonic_ns.saturating_sub(job.entered_at_ns);
+            let has_lapsed = job.home.is_none() && waited_ns > LAPSES_AFTER_NS;
             let claim = Claim { user: job.spec.user, unused: job.resources };
             let placement = job.home.as_ref().map(|home| &home.placement);
             (!has_lapsed).then_some((job.id, claim, placement))
@@ -333,11 +333,11 @@ impl Conductor {
 
     pub(crate) fn enter(
         &mut self,
+        now: Now,
         id: JobId,
         name: String,
         owner_uid: u32,
         mut spec: Spec,
-        registered_at_ns: u64,
     ) -> Result<(), Refused> {
         spec.user = self.account_of(owner_uid);
         self.schedule.apply(Event::Arrived { job: id, spec: spec.clone() })?;
@@ -349,7 +349,8 @@ impl Conductor {
             name,
             owner_uid,
             spec,
-            registered_at_ns,
+            registered_at_ns: now.utc_ns,
+            entered_at_ns: now.monotonic_ns,
             suspended: false,
             unplaceable: None,
             confined_at_ns: 0,

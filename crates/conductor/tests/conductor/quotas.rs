@@ -58,11 +58,17 @@ fn promise_lapses_until_a_process_comes() {
     let mut core = conductor();
     let job = promised(&mut core, 7);
     assert_eq!(job, JOB);
-    let later = Now { utc_ns: NOW.utc_ns + LAPSES_AFTER_NS + 1, ..NOW };
+    // Whatever the clock is set to meanwhile.
+    let at = |utc_ns, passed_ns| Now { utc_ns, monotonic_ns: NOW.monotonic_ns + passed_ns };
+    let set = [0, NOW.utc_ns - 3600 * LAPSES_AFTER_NS, NOW.utc_ns + 3600 * LAPSES_AFTER_NS];
+    let later = at(NOW.utc_ns, LAPSES_AFTER_NS + 1);
     let bytes = |core: &Conductor, now| -> Vec<u64> {
         core.promises(now).map(|(_, claim, _)| claim.unused.mem_bytes).collect()
     };
-    assert_eq!((bytes(&core, NOW), bytes(&core, later)), (vec![7], vec![]));
+    for utc_ns in set {
+        assert_eq!(bytes(&core, at(utc_ns, LAPSES_AFTER_NS)), [7]);
+        assert!(bytes(&core, at(utc_ns, LAPSES_AFTER_NS + 1)).is_empty());
+    }
     core.attach(NOW, JOB, home(cgroup()), (PID, STARTED)).unwrap();
     assert_eq!(bytes(&core, later), [7]);
 }

@@ -61,7 +61,7 @@ impl Conductor {
     }
 
     /// Takes note of the threads that want to run.
-    pub fn count(&mut self, counted: &Counted) {
+    pub fn count(&mut self, now: Now, counted: &Counted) {
         let machine = self.machine();
         let mut of_jobs = Runnable::default();
         for (id, runnable) in &counted.of_jobs {
@@ -82,7 +82,7 @@ impl Conductor {
         if self.load.rises() {
             self.round.suspects = self.jobs.len();
         }
-        self.apply_load();
+        self.apply_load(now);
     }
 
     /// Whether it matters whose the threads are that want to run outside of gangs.
@@ -99,12 +99,12 @@ impl Conductor {
             *threads.entry(self.account_of(uid)).or_default() += 1;
         }
         self.load.saw_users(now.monotonic_ns, threads);
-        self.apply_load();
+        self.apply_load(now);
     }
 
-    fn apply_load(&mut self) {
+    fn apply_load(&mut self, now: Now) {
         let threads = self.load.threads();
-        let of_users = self.load.of_users();
+        let of_users = self.load.of_users(now.monotonic_ns);
         let _ = self.schedule.apply(Event::Load { threads, of_users });
     }
 

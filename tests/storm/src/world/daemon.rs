@@ -151,7 +151,7 @@ impl Daemon {
             of_jobs.push((job, Runnable::exactly(threads.min(2))));
         }
         let all: u32 = of_jobs.iter().map(|(_, it)| it.threads).sum::<u32>() + 1 + self.load;
-        self.core.count(&Counted { all, of_daemon: 1, of_jobs });
+        self.core.count(now, &Counted { all, of_daemon: 1, of_jobs });
         if self.core.asks_for_users() {
             // Some of them sleep, or have just come.
             let listed = (self.load + self.look_at_ns as u32 / 64 % 3) as usize;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gang_schedule::{Event, JobId, Policy, Sharing};
+use gang_schedule::{Event, JobId, Policy, Sharing, UserId};
 use gang_timetable::Runnable;
 
 use crate::{
@@ -92,12 +92,9 @@ impl Conductor {
             && self.jobs.values().any(|job| self.eligibility(job).is_gang())
     }
 
-    /// Takes note of whose the threads are that want to run outside of gangs: the user of each.
-    pub fn saw_users(&mut self, now: Now, uids: &[u32]) {
-        let mut threads = BTreeMap::new();
-        for &uid in uids {
-            *threads.entry(self.account_of(uid)).or_default() += 1;
-        }
+    /// Takes note of whose the threads are that want to run outside of gangs: how many are on which
+    /// account.
+    pub fn saw_users(&mut self, now: Now, threads: BTreeMap<UserId, u32>) {
         self.load.saw_users(now.monotonic_ns, threads);
         self.apply_load(now);
     }

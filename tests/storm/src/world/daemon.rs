@@ -1,6 +1,6 @@
 //! The daemon reads the threads of its jobs, and looks at the machine.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gang_conductor::{Counted, Followed, Now};
 use gang_schedule::JobId;
@@ -155,8 +155,11 @@ impl Daemon {
         if self.core.asks_for_users() {
             // Some of them sleep, or have just come.
             let listed = (self.load + self.look_at_ns as u32 / 64 % 3) as usize;
-            let uids: Vec<u32> = USERS.iter().copied().cycle().skip(1).take(listed).collect();
-            self.core.saw_users(now, &uids);
+            let mut threads = BTreeMap::new();
+            for uid in USERS.iter().copied().cycle().skip(1).take(listed) {
+                *threads.entry(self.core.account_of(uid)).or_default() += 1;
+            }
+            self.core.saw_users(now, threads);
         }
         self.core.saw_short_tasks(Some(now.monotonic_ns / (7 * MS)));
         self.core.take_notes();

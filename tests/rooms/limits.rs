@@ -22,12 +22,7 @@ const ROWS: [(&str, &str, &str, &str); 21] = [
         "IDLE_AFTER_NS: u64 = 250_000_000;",
     ),
     ("requests that wait", "1,024", "gangd/src/conduct/requests.rs", "REQUESTS_MAX: usize = 1024;"),
-    (
-        "jobs that wait",
-        "256",
-        "gangd/src/life/admission.rs",
-        "Quota { maximum: 256, of_user: 256 }",
-    ),
+    ("jobs that wait", "256", "gangd/src/life/admission.rs", "WAITING_MAX: usize = 256;"),
     ("why a job was decided", "512 bytes", "gangd/src/life/auto.rs", "BECAUSE_MAX: usize = 512;"),
     (
         "a connection without a message",

@@ -40,7 +40,7 @@ pub struct Wait {
 pub struct RunnableThread {
     /// The number of its cgroup (version 2).
     pub group: u64,
-    /// Its numbers, and its user's, are those of the machine.
+    /// Its number, and its user's, are those of the machine's first namespaces.
     pub tid: u32,
     pub uid: u32,
 }

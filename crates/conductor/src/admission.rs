@@ -9,13 +9,14 @@
 //! Approach: a job that got no process within some seconds has no promise until it gets one. Who
 //! claims more than half of what the claims of others leave is held to that half, every other
 //! minute. A gang has a minute to use what it was promised, or to find a machine with enough room;
-//! after that, others have a minute in which half of the room is theirs. Root is held to nothing.
+//! after that, others have a minute in which half of the room is theirs. Root and the user whom the
+//! daemon runs as are held to nothing.
 
 use std::collections::BTreeMap;
 
 use gang_schedule::UserId;
 
-use crate::quota::ROOT;
+use crate::Accounts;
 
 /// A job without a process has its promise for so long.
 pub const LAPSES_AFTER_NS: u64 = 10_000_000_000;
@@ -131,40 +132,55 @@ pub struct Greed {
 }
 
 impl Greed {
-    /// The room that all the claims keep from a user who asks for something now.
+    /// Takes note of who claims too much now. `claims` are all there are: those of all jobs, and of
+    /// all that wait.
+    pub fn saw(&mut self, accounts: &Accounts, now_ns: u64, stock: &Stock, claims: &[Claim]) {
+        let greedy = parts(stock, claims)
+            .into_iter()
+            .filter(|part| part.claimed != part.fair && !accounts.is_unlimited(part.user));
+        let since = |user| self.since_ns.get(&user).copied().unwrap_or(now_ns);
+        self.since_ns = greedy.map(|part| (part.user, since(part.user))).collect();
+    }
+
+    /// The room that claims keep from a user who asks for something now. Not all the claims may
+    /// count against him; [`Greed::saw`] was told all of them.
     pub fn kept_from(
-        &mut self,
+        &self,
         user: UserId,
         now_ns: u64,
         stock: &Stock,
         claims: &[Claim],
     ) -> Resources {
-        let mut by_user: BTreeMap<UserId, Resources> = BTreeMap::new();
-        for claim in claims {
-            let sum = by_user.entry(claim.user).or_default();
-            *sum = sum.and(claim.unused);
-        }
-        let all = by_user.values().fold(Resources::default(), |sum, his| sum.and(*his));
-        let mut kept = Resources::default();
-        let mut since_ns = BTreeMap::new();
-        for (&of, &his) in &by_user {
-            let half = stock.free().less(all.less(his)).half();
-            let fair = his.at_most(half);
-            let mut counts = his;
-            if fair != his && of != ROOT {
-                let since = *since_ns
-                    .entry(of)
-                    .or_insert(self.since_ns.get(&of).copied().unwrap_or(now_ns));
-                let is_held_to_half = (now_ns.saturating_sub(since) / HELD_NS) % 2 == 1;
-                if is_held_to_half && of != user {
-                    counts = fair;
-                }
-            }
-            kept = kept.and(counts);
-        }
-        self.since_ns = since_ns;
-        kept
+        let is_held_to_half = |of: UserId| {
+            let since_ns = self.since_ns.get(&of).filter(|_| of != user);
+            since_ns.is_some_and(|since_ns| (now_ns.saturating_sub(*since_ns) / HELD_NS) % 2 == 1)
+        };
+        let counts = |part: Part| if is_held_to_half(part.user) { part.fair } else { part.claimed };
+        parts(stock, claims).into_iter().map(counts).fold(Resources::default(), Resources::and)
     }
+}
+
+/// The claims of one user.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    user: UserId,
+    claimed: Resources,
+    /// As much of them as is no more than half of what the claims of others leave.
+    fair: Resources,
+}
+
+fn parts(stock: &Stock, claims: &[Claim]) -> Vec<Part> {
+    let mut by_user: BTreeMap<UserId, Resources> = BTreeMap::new();
+    for claim in claims {
+        let sum = by_user.entry(claim.user).or_default();
+        *sum = sum.and(claim.unused);
+    }
+    let all = by_user.values().copied().fold(Resources::default(), Resources::and);
+    let part = |(user, claimed): (UserId, Resources)| {
+        let half = stock.free().less(all.less(claimed)).half();
+        Part { user, claimed, fair: claimed.at_most(half) }
+    };
+    by_user.into_iter().map(part).collect()
 }
 
 /// A job does not fit.
@@ -178,6 +194,7 @@ pub struct NotEnough {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::accounts::ROOT;
 
     fn stock(free: u64, promised: u64) -> Stock {
         let memory = Supply { total: 100, free, promised };
@@ -223,11 +240,18 @@ mod tests {
     const ONE: UserId = UserId(1);
     const OTHER: UserId = UserId(2);
 
+    /// What all claims keep from a user, at a moment in seconds.
+    fn kept(greed: &mut Greed, user: UserId, at: u64, claims: &[Claim]) -> u64 {
+        let stock = stock(80, 0);
+        greed.saw(&Accounts::default(), at * SECOND, &stock, claims);
+        greed.kept_from(user, at * SECOND, &stock, claims).mem_bytes
+    }
+
     #[test]
     fn who_claims_all_is_held_to_half_every_other_minute() {
-        let (mut greed, stock) = (Greed::default(), stock(80, 0));
+        let mut greed = Greed::default();
         let claims = [Claim { user: ONE, unused: memory(70) }];
-        let mut kept = |user, at| greed.kept_from(user, at * SECOND, &stock, &claims).mem_bytes;
+        let mut kept = |user, at| kept(&mut greed, user, at, &claims);
         assert_eq!([1, 30, 60].map(|at| kept(OTHER, at)), [70, 70, 70]);
         assert_eq!([61, 100, 120].map(|at| kept(OTHER, at)), [40, 40, 40]);
         assert_eq!(kept(ONE, 110), 70, "to himself his claims are what they are");
@@ -235,25 +259,34 @@ mod tests {
     }
 
     #[test]
-    fn claims_of_a_user_count_together_and_anew_once_they_were_fair() {
+    fn who_sees_fewer_claims_forgets_nothing() {
         let (mut greed, stock) = (Greed::default(), stock(80, 0));
+        let claims = [30, 40].map(|bytes| Claim { user: ONE, unused: memory(bytes) });
+        assert_eq!(kept(&mut greed, OTHER, 0, &claims), 70);
+        // He asks for more for one of his jobs, and the first one of a queue looks again.
+        for at in 1..90 {
+            let kept = |claims| greed.kept_from(ONE, at * SECOND, &stock, claims).mem_bytes;
+            assert_eq!([kept(&claims[..1]), kept(&[])], [30, 0]);
+        }
+        assert_eq!(kept(&mut greed, OTHER, 90, &claims), 40);
+    }
+
+    #[test]
+    fn claims_of_a_user_count_together_and_anew_once_they_were_fair() {
+        let mut greed = Greed::default();
         let many = [Claim { user: ONE, unused: memory(10) }; 7];
         let few = [Claim { user: ONE, unused: memory(10) }; 4];
-        let mut kept = |claims: &[Claim], at: u64| {
-            greed.kept_from(OTHER, at * SECOND, &stock, claims).mem_bytes
-        };
+        let mut kept = |claims: &[Claim], at| kept(&mut greed, OTHER, at, claims);
         assert_eq!([kept(&many, 0), kept(&many, 60)], [70, 40]);
         assert_eq!([kept(&few, 61), kept(&many, 62), kept(&many, 100)], [40, 70, 70]);
     }
 
     #[test]
     fn half_is_of_what_the_others_leave_and_root_is_not_held_to_it() {
-        let (mut greed, stock) = (Greed::default(), stock(80, 0));
+        let mut greed = Greed::default();
         let claim = |user, bytes| Claim { user, unused: memory(bytes) };
         let claims = [claim(ONE, 40), claim(OTHER, 30)];
-        let mut kept = |claims: &[Claim], at| {
-            greed.kept_from(UserId(3), at * SECOND, &stock, claims).mem_bytes
-        };
+        let mut kept = |claims: &[Claim], at| kept(&mut greed, UserId(3), at, claims);
         assert_eq!(kept(&claims, 0), 70);
         assert_eq!(kept(&claims, 70), 25 + 20);
         let of_root = [claim(ROOT, 80)];

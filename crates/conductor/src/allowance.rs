@@ -6,10 +6,12 @@
 //!
 //! Approach: an allowance grows with time, up to a little that is saved. Each user who asked lately
 //! has an equal part of its growth, and saves as large a part for himself. What is used is taken
-//! off his part and off the whole.
+//! off his part and off the whole. A newcomer finds his part even where the whole is used up. The
+//! whole is below 0 then, and the others wait until it has grown again.
 //!
-//! Properties: all together take no more than [`SHARE`] of one CPU, besides what was saved. Who
-//! asks for the first time finds his part, however much others ask.
+//! Properties: all together take no more than [`SHARE`] of one CPU, besides what was saved and the
+//! parts that newcomers find: the n-th user of those who asked lately finds an n-th of
+//! [`AT_ONCE_NS`]. Who asks for the first time finds his part, however much others ask.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +20,10 @@ use crate::turns::Payer;
 /// The share of one CPU that grows, and the most at once. A gang that arrives takes 1.5 ms on a
 /// nested virtual machine, so that six may come in a second.
 pub const SHARE: f64 = 0.01;
-pub const AT_ONCE_NS: i64 = 10_000_000;
+pub const AT_ONCE_NS: f64 = 10e6;
 
 /// The whole saves more than one part, so that one who comes finds something.
-const SAVED_NS: i64 = 2 * AT_ONCE_NS;
+const SAVED_NS: f64 = 2.0 * AT_ONCE_NS;
 
 /// The time over which the use is averaged.
 const MEMORY_NS: f64 = 1e9;
@@ -32,7 +34,8 @@ const FORGOTTEN_NS: u64 = 10_000_000_000;
 /// The allowance of all.
 #[derive(Debug)]
 pub struct Allowance {
-    left_ns: i64,
+    /// Less than a nanosecond counts: it may grow by no more from one request to the next.
+    left_ns: f64,
     at_ns: u64,
     /// Share of the time that was used lately.
     used: f64,
@@ -42,7 +45,9 @@ pub struct Allowance {
 /// The part of a user.
 #[derive(Debug)]
 struct Part {
-    left_ns: i64,
+    left_ns: f64,
+    /// He has not used up yet what he found.
+    is_newcomer: bool,
     /// When he last asked.
     at_ns: u64,
 }
@@ -56,14 +61,17 @@ impl Allowance {
     /// Takes note of what was used; true where there is something left for that user.
     pub fn charge(&mut self, now_ns: u64, payer: Payer, used_ns: u64) -> bool {
         self.pass(now_ns);
-        self.left_ns -= used_ns as i64;
-        self.used += used_ns as f64 / MEMORY_NS;
-        self.parts.entry(payer).or_insert(Part { left_ns: AT_ONCE_NS, at_ns: now_ns });
-        let parts = self.parts.len() as i64;
+        let used_ns = used_ns as f64;
+        self.left_ns -= used_ns;
+        self.used += used_ns / MEMORY_NS;
+        let new = Part { left_ns: AT_ONCE_NS, is_newcomer: true, at_ns: now_ns };
+        self.parts.entry(payer).or_insert(new);
+        let parts = self.parts.len() as f64;
         let Some(part) = self.parts.get_mut(&payer) else { return false };
-        part.left_ns = part.left_ns.min(AT_ONCE_NS / parts) - used_ns as i64;
+        part.left_ns = part.left_ns.min(AT_ONCE_NS / parts) - used_ns;
         part.at_ns = now_ns;
-        self.left_ns > 0 && part.left_ns > 0
+        part.is_newcomer &= part.left_ns > 0.0;
+        part.is_newcomer || (part.left_ns > 0.0 && self.left_ns > 0.0)
     }
 
     /// The share of one CPU that was used lately.
@@ -78,12 +86,11 @@ impl Allowance {
         self.at_ns = self.at_ns.max(now_ns);
         self.used *= (-passed_ns / MEMORY_NS).exp();
         let grown_ns = passed_ns * SHARE;
-        self.left_ns = (self.left_ns + grown_ns as i64).min(SAVED_NS);
-        self.parts.retain(|_, part| part.at_ns + FORGOTTEN_NS > now_ns || part.left_ns < 0);
-        let parts = self.parts.len().max(1) as i64;
+        self.left_ns = (self.left_ns + grown_ns).min(SAVED_NS);
+        self.parts.retain(|_, part| part.at_ns + FORGOTTEN_NS > now_ns || part.left_ns < 0.0);
+        let parts = self.parts.len() as f64;
         for part in self.parts.values_mut() {
-            let grown_ns = grown_ns as i64 / parts;
-            part.left_ns = (part.left_ns + grown_ns).min(AT_ONCE_NS / parts);
+            part.left_ns = (part.left_ns + grown_ns / parts).min(AT_ONCE_NS / parts);
         }
     }
 }
@@ -124,7 +131,7 @@ mod tests {
         let used_ns = greedy(&mut allowance, ONE, 0, 10_000);
         // The allowance that grew in ten seconds, the one saved before, and a tenth of a
         // millisecond that was begun.
-        let allowed_ns = (10_000 * MS) as f64 * SHARE + (AT_ONCE_NS as u64 + MS / 10) as f64;
+        let allowed_ns = (10_000 * MS) as f64 * SHARE + AT_ONCE_NS + (MS / 10) as f64;
         assert!(used_ns as f64 <= allowed_ns, "{used_ns} of {allowed_ns}");
         assert!((allowance.used - SHARE).abs() < 0.002, "{}", allowance.used);
     }
@@ -138,7 +145,10 @@ mod tests {
                 used_ns += greedy(&mut allowance, Some(UserId(user)), ms, ms + 1);
             }
         }
-        let allowed_ns = (10_000 * MS) as f64 * SHARE + (SAVED_NS as u64 + MS / 10) as f64;
+        let found_ns: f64 = (1..=50).map(|users| AT_ONCE_NS / f64::from(users)).sum();
+        // Each has begun a tenth of a millisecond with less than that.
+        let begun_ns = (50 * MS / 10) as f64;
+        let allowed_ns = (10_000 * MS) as f64 * SHARE + found_ns.max(SAVED_NS) + begun_ns;
         assert!(used_ns as f64 <= allowed_ns, "{used_ns} of {allowed_ns}");
     }
 
@@ -157,6 +167,44 @@ mod tests {
             })
             .fold((0, 0), |(one, other), (of_one, of_other)| (one + of_one, other + of_other));
         assert!(one.abs_diff(other) < 3 * MS, "{one} and {other}");
+    }
+
+    #[test]
+    fn each_who_comes_finds_his_part() {
+        let mut allowance = Allowance::new(0);
+        let mut takes_all = |user: u32, ms: u64| {
+            let payer = Some(UserId(user));
+            let mut used_ns = 0;
+            while allowance.charge(ms * MS, payer, 0) {
+                allowance.charge(ms * MS, payer, MS / 100);
+                used_ns += MS / 100;
+            }
+            used_ns
+        };
+        for users in 1..=20 {
+            let part_ns = AT_ONCE_NS as u64 / u64::from(users);
+            let found_ns = takes_all(users, users.into());
+            assert!(found_ns.abs_diff(part_ns) <= MS / 100, "user {users} found {found_ns}");
+            // Those who came before go on asking.
+            let others = (1..users).map(|user| takes_all(user, users.into())).sum::<u64>();
+            assert!(users < 5 || others == 0, "the whole is used up");
+        }
+    }
+
+    #[test]
+    fn parts_grow_however_often_somebody_asks() {
+        let mut allowance = Allowance::new(0);
+        let last = Some(UserId(500));
+        for user in 1..=500 {
+            allowance.charge(0, Some(UserId(user)), MS);
+        }
+        let before_ns = allowance.parts[&last].left_ns;
+        // Each time the whole grows by 50 ns, and a part by a tenth of a nanosecond.
+        for time in 0..=400_000 {
+            allowance.used(time * 5_000);
+        }
+        let grown_ns = allowance.parts[&last].left_ns - before_ns;
+        assert!((grown_ns - 2e9 * SHARE / 500.0).abs() < 100.0, "{grown_ns}");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::{
     admission::{Claim, LAPSES_AFTER_NS, Resources},
     life::{self, Moment},
     published::Published,
-    quota::{Full, Quota, ROOT},
+    quota::Quota,
     survey::Round,
 };
 
@@ -27,14 +27,15 @@ pub struct Now {
     pub monotonic_ns: u64,
 }
 
-/// The limits on what a user may have.
+/// The limits on what there may be, and on what a user may have. Those on users hold only whom
+/// [limits hold](Accounts::is_unlimited).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Jobs at a time.
     pub jobs: usize,
-    /// Jobs at a time of one user other than root.
+    /// Jobs at a time of one user.
     pub jobs_per_user: usize,
-    /// CPUs that the jobs of one user other than root ask for together.
+    /// CPUs that the jobs of one user ask for together.
     pub cpus_per_user: usize,
 }
 
@@ -259,33 +260,28 @@ impl Conductor {
         let Limits { jobs, jobs_per_user, .. } = self.settings.limits;
         let user = self.account_of(owner_uid);
         let his = self.jobs.values().filter(|job| job.spec.user == user).count();
-        let quota = Quota { maximum: jobs, of_user: jobs_per_user };
-        quota.admit(user, his, self.jobs.len()).map_err(|full| match full {
-            Full::All(maximum) => Refused::LimitReached { limit: "jobs", maximum },
-            Full::OfUser(maximum) => Refused::LimitReached { limit: "jobs of a user", maximum },
-        })?;
+        let names = ["jobs", "jobs of a user"];
+        let quota = Quota { maximum: jobs, of_user: jobs_per_user, names };
+        quota.admit(&self.settings.accounts, user, his, self.jobs.len())?;
         self.permit_cpus(user, spec.cpus, None)?;
         let id = JobId(self.next_id);
-        self.enter(id, name, owner_uid, spec, now.utc_ns)?;
+        self.enter(now, id, name, owner_uid, spec)?;
         let job = self.job_mut(id)?;
         (job.resources, job.signals) = (resources, signals);
         job.auto = auto.then(Auto::default);
         Ok(id)
     }
 
-    /// The claims of jobs that were promised something, but for one of them, each with where the
-    /// kernel says what it uses. A job that got no process in time has none.
-    pub fn promises(
-        &self,
-        now: Now,
-        but: Option<JobId>,
-    ) -> impl Iterator<Item = (Claim, Option<&Placement>)> {
-        let others = self.jobs.values().filter(move |job| Some(job.id) != but);
-        others.filter(|job| !job.resources.is_none()).filter_map(move |job| {
-            let has_lapsed =
-                job.home.is_none() && job.registered_at_ns + LAPSES_AFTER_NS < now.utc_ns;
+    /// The claims of jobs that were promised something, each with where the kernel says what it
+    /// uses. A job that got no process in time has none.
+    pub fn promises(&self, now: Now) -> impl Iterator<Item = (JobId, Claim, Option<&Placement>)> {
+        let promised = self.jobs.values().filter(|job| !job.resources.is_none());
+        promised.filter_map(move |job| {
+            let waited_ns = now.monotonic_ns.saturating_sub(job.entered_at_ns);
+            let has_lapsed = job.home.is_none() && waited_ns > LAPSES_AFTER_NS;
             let claim = Claim { user: job.spec.user, unused: job.resources };
-            (!has_lapsed).then_some((claim, job.home.as_ref().map(|home| &home.placement)))
+            let placement = job.home.as_ref().map(|home| &home.placement);
+            (!has_lapsed).then_some((job.id, claim, placement))
         })
     }
 
@@ -294,7 +290,7 @@ impl Conductor {
         let theirs = self.jobs.values().filter(|job| job.spec.user == user && Some(job.id) != of);
         let sum = theirs.map(|job| u64::from(job.spec.cpus)).sum::<u64>() + u64::from(cpus);
         let maximum = self.settings.limits.cpus_per_user;
-        if user != ROOT && sum > maximum as u64 {
+        if sum > maximum as u64 && !self.settings.accounts.is_unlimited(user) {
             return Err(Refused::LimitReached { limit: "CPUs of all jobs of a user", maximum });
         }
         Ok(())
@@ -337,11 +333,11 @@ impl Conductor {
 
     pub(crate) fn enter(
         &mut self,
+        now: Now,
         id: JobId,
         name: String,
         owner_uid: u32,
         mut spec: Spec,
-        registered_at_ns: u64,
     ) -> Result<(), Refused> {
         spec.user = self.account_of(owner_uid);
         self.schedule.apply(Event::Arrived { job: id, spec: spec.clone() })?;
@@ -353,7 +349,8 @@ impl Conductor {
             name,
             owner_uid,
             spec,
-            registered_at_ns,
+            registered_at_ns: now.utc_ns,
+            entered_at_ns: now.monotonic_ns,
             suspended: false,
             unplaceable: None,
             confined_at_ns: 0,

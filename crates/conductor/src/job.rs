@@ -21,7 +21,10 @@ pub struct Job {
     pub name: String,
     pub owner_uid: u32,
     pub spec: Spec,
+    /// UTC.
     pub registered_at_ns: u64,
+    /// When this daemon took it (CLOCK_MONOTONIC).
+    pub entered_at_ns: u64,
     pub suspended: bool,
     /// Why it can have no slot on the CPUs that are online, if so.
     pub unplaceable: Option<Unplaceable>,

@@ -274,7 +274,8 @@ impl Conductor {
         if self.jobs.contains_key(&job) {
             return Err(gang_schedule::Refusal::DuplicateJob { job }.into());
         }
-        self.enter(job, record.name.clone(), record.owner_uid, spec, record.registered_at_ns)?;
+        self.enter(now, job, record.name.clone(), record.owner_uid, spec)?;
+        self.job_mut(job)?.registered_at_ns = record.registered_at_ns;
         let restored = self.restore_members(now, record, members);
         if restored.is_err() {
             self.end(job);

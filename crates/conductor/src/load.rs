@@ -13,7 +13,8 @@
 //! many threads as there are CPUs at most.
 //!
 //! Lists of the users whose threads these are come less often, at any moment, and from the kernel's
-//! programs alone. Of each user, again, the least of the last few lists counts.
+//! programs alone. Of each user, again, the least of the last few lists counts, as long as none of
+//! these is old.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -75,14 +76,14 @@ impl Load {
     /// Takes note of whose the threads are that want to run.
     pub fn saw_users(&mut self, now_ns: u64, threads: BTreeMap<UserId, u32>) {
         self.lists.push_back((now_ns, threads));
-        self.lists.retain(|(at_ns, _)| at_ns + LISTS_HOLD_NS > now_ns);
         if self.lists.len() > RECENT {
             self.lists.pop_front();
         }
     }
 
     /// Of how many of the threads it is known whose they are.
-    pub fn of_users(&self) -> BTreeMap<UserId, u32> {
+    pub fn of_users(&mut self, now_ns: u64) -> BTreeMap<UserId, u32> {
+        self.lists.retain(|(at_ns, _)| at_ns + LISTS_HOLD_NS > now_ns);
         let Some((_, last)) = self.lists.back().filter(|_| self.lists.len() >= RECENT) else {
             return BTreeMap::new();
         };
@@ -158,14 +159,27 @@ mod tests {
         (0..3).for_each(|_| load.saw(7, exactly(2), 1, 2));
         load.saw_users(1, [(one, 3), (other, 1)].into());
         load.saw_users(2, [(one, 2), (other, 3)].into());
-        assert!(load.of_users().is_empty(), "two lists are too few");
+        assert!(load.of_users(2).is_empty(), "two lists are too few");
         load.saw_users(3, [(one, 5), (other, 1), (UserId(3), 9)].into());
-        assert_eq!(load.of_users(), [(one, 2), (other, 1)].into(), "one is nobody's that is known");
+        assert_eq!(
+            load.of_users(3),
+            [(one, 2), (other, 1)].into(),
+            "one is nobody's that is known"
+        );
         // One thread stays, whoever has it.
         (0..3).for_each(|_| load.saw(4, exactly(2), 1, 2));
-        assert_eq!(load.of_users().values().sum::<u32>(), 1);
+        assert_eq!(load.of_users(3).values().sum::<u32>(), 1);
         load.saw_users(3 + LISTS_HOLD_NS, [(one, 2)].into());
-        assert!(load.of_users().is_empty(), "the others are too old");
+        assert!(load.of_users(3 + LISTS_HOLD_NS).is_empty(), "the others are too old");
+    }
+
+    #[test]
+    fn old_lists_say_nothing_though_no_other_comes() {
+        let mut load = Load::default();
+        (0..3).for_each(|_| load.saw(7, exactly(2), 1, 2));
+        (1..4).for_each(|at_ns| load.saw_users(at_ns, [(UserId(1), 4)].into()));
+        assert_eq!(load.of_users(LISTS_HOLD_NS), [(UserId(1), 4)].into());
+        assert!(load.of_users(1 + LISTS_HOLD_NS).is_empty());
     }
 
     #[test]

@@ -4,49 +4,60 @@
 //! user alone does not keep a few users from having all of them, and then not even root comes in.
 //!
 //! Approach: nobody has more than half of what the others leave (dbus-broker(1) has the same rule).
-//! So the next user finds as much again as is left. One part in sixteen is kept for root.
+//! So the next user finds as much again as is left. The limit of all together alone holds root and
+//! the user whom the daemon runs as ([`Accounts::is_unlimited`]). One part in sixteen is kept for
+//! them.
 
 use gang_schedule::UserId;
 
-/// Whom no limit of users holds.
-pub const ROOT: UserId = UserId(0);
+use crate::Accounts;
 
-/// One part of so many is kept for root.
-const KEPT_FOR_ROOT: usize = 16;
+/// One part of so many is kept for those whom no limit of users holds.
+const KEPT: usize = 16;
 
 /// The limits of one kind of thing.
 #[derive(Clone, Copy, Debug)]
 pub struct Quota {
     /// Of all together.
     pub maximum: usize,
-    /// Of one user other than root.
+    /// Of one user.
     pub of_user: usize,
+    /// The names of both limits.
+    pub names: [&'static str; 2],
 }
 
 /// The limit that keeps one more out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Full {
-    /// There are as many as there may be.
-    All(usize),
-    /// The user has as many as he may have now.
-    OfUser(usize),
+pub struct Full {
+    /// The name of the limit.
+    pub limit: &'static str,
+    /// As many as there may be of all together, or as the user may have now.
+    pub maximum: usize,
 }
 
 impl Quota {
     /// Whether a user who has `his` of `all` may have one more.
-    pub fn admit(self, user: UserId, his: usize, all: usize) -> Result<(), Full> {
+    pub fn admit(
+        self,
+        accounts: &Accounts,
+        user: UserId,
+        his: usize,
+        all: usize,
+    ) -> Result<(), Full> {
+        let [of_all, of_user] = self.names;
+        let full = Full { limit: of_all, maximum: self.maximum };
         if all >= self.maximum {
-            return Err(Full::All(self.maximum));
+            return Err(full);
         }
-        if user == ROOT {
+        if accounts.is_unlimited(user) {
             return Ok(());
         }
         let of_others = all.saturating_sub(his);
-        let left = self.maximum - self.maximum / KEPT_FOR_ROOT;
+        let left = self.maximum - self.maximum / KEPT;
         let most = left.saturating_sub(of_others).div_ceil(2).min(self.of_user);
         match most {
-            0 => Err(Full::All(self.maximum)),
-            most if his >= most => Err(Full::OfUser(most)),
+            0 => Err(full),
+            most if his >= most => Err(Full { limit: of_user, maximum: most }),
             _ => Ok(()),
         }
     }
@@ -55,14 +66,27 @@ impl Quota {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::accounts::ROOT;
+
+    fn quota(maximum: usize, of_user: usize) -> Quota {
+        Quota { maximum, of_user, names: ["jobs", "jobs of a user"] }
+    }
+
+    fn all(maximum: usize) -> Result<(), Full> {
+        Err(Full { limit: "jobs", maximum })
+    }
+
+    fn of_user(maximum: usize) -> Result<(), Full> {
+        Err(Full { limit: "jobs of a user", maximum })
+    }
 
     /// The shares of users who take as many as they may, one after the other.
     fn taken(quota: Quota, users: u32) -> Vec<usize> {
-        let mut had = Vec::new();
+        let (accounts, mut had) = (Accounts::default(), Vec::new());
         for user in 1..=users {
             let before: usize = had.iter().sum();
             let mut his = 0;
-            while quota.admit(UserId(user), his, before + his).is_ok() {
+            while quota.admit(&accounts, UserId(user), his, before + his).is_ok() {
                 his += 1;
             }
             had.push(his);
@@ -72,28 +96,30 @@ mod tests {
 
     #[test]
     fn nobody_has_more_than_half_of_what_others_leave() {
-        let quota = Quota { maximum: 256, of_user: 256 };
-        assert_eq!(taken(quota, 5), [120, 60, 30, 15, 8]);
-        let quota = Quota { maximum: 256, of_user: 64 };
-        assert_eq!(taken(quota, 5), [64, 64, 56, 28, 14]);
-        assert_eq!(quota.admit(UserId(7), 56, 256 - 16), Err(Full::OfUser(28)));
+        let (accounts, jobs) = (Accounts::default(), quota(256, 256));
+        assert_eq!(taken(jobs, 5), [120, 60, 30, 15, 8]);
+        let jobs = quota(256, 64);
+        assert_eq!(taken(jobs, 5), [64, 64, 56, 28, 14]);
+        assert_eq!(jobs.admit(&accounts, UserId(7), 56, 256 - 16), of_user(28));
     }
 
     #[test]
-    fn some_are_kept_for_root() {
-        let quota = Quota { maximum: 256, of_user: 256 };
-        let all: usize = taken(quota, 1000).iter().sum();
-        assert_eq!(all, 240);
-        assert_eq!(quota.admit(UserId(2000), 0, all), Err(Full::All(256)));
-        assert_eq!(quota.admit(ROOT, 0, all), Ok(()));
-        assert_eq!(quota.admit(ROOT, 16, 256), Err(Full::All(256)));
+    fn some_are_kept_for_root_and_the_daemons_user() {
+        let jobs = quota(256, 256);
+        let accounts = Accounts::default().of_daemon(1000);
+        let had: usize = taken(jobs, 1000).iter().sum();
+        assert_eq!(had, 240);
+        assert_eq!(jobs.admit(&accounts, UserId(2000), 0, had), all(256));
+        assert_eq!(jobs.admit(&accounts, ROOT, 0, had), Ok(()));
+        assert_eq!(jobs.admit(&accounts, UserId(1000), 200, 255), Ok(()));
+        assert_eq!(jobs.admit(&accounts, ROOT, 16, 256), all(256));
     }
 
     #[test]
     fn small_limits_are_reached_too() {
-        let quota = Quota { maximum: 1, of_user: 1 };
-        assert_eq!(quota.admit(UserId(1), 0, 0), Ok(()));
-        assert_eq!(quota.admit(UserId(1), 1, 1), Err(Full::All(1)));
-        assert_eq!(taken(Quota { maximum: 3, of_user: 2 }, 3), [2, 1, 0]);
+        let (accounts, jobs) = (Accounts::default(), quota(1, 1));
+        assert_eq!(jobs.admit(&accounts, UserId(1), 0, 0), Ok(()));
+        assert_eq!(jobs.admit(&accounts, UserId(1), 1, 1), all(1));
+        assert_eq!(taken(quota(3, 2), 3), [2, 1, 0]);
     }
 }

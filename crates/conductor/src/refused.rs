@@ -2,6 +2,8 @@
 
 use gang_schedule::{JobId, Refusal};
 
+use crate::quota::Full;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
     NoSuchJob(JobId),
@@ -38,6 +40,12 @@ impl Refused {
         };
         let reason = format!("it is of {has}, and a job has either; register another one");
         Refused::not_permitted(format!("add {wanted} to job {job}"), reason)
+    }
+}
+
+impl From<Full> for Refused {
+    fn from(Full { limit, maximum }: Full) -> Refused {
+        Refused::LimitReached { limit, maximum }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gang_schedule::{Event, JobId, Policy, Sharing};
+use gang_schedule::{Event, JobId, Policy, Sharing, UserId};
 use gang_timetable::Runnable;
 
 use crate::{
@@ -61,7 +61,7 @@ impl Conductor {
     }
 
     /// Takes note of the threads that want to run.
-    pub fn count(&mut self, counted: &Counted) {
+    pub fn count(&mut self, now: Now, counted: &Counted) {
         let machine = self.machine();
         let mut of_jobs = Runnable::default();
         for (id, runnable) in &counted.of_jobs {
@@ -82,7 +82,7 @@ impl Conductor {
         if self.load.rises() {
             self.round.suspects = self.jobs.len();
         }
-        self.apply_load();
+        self.apply_load(now);
     }
 
     /// Whether it matters whose the threads are that want to run outside of gangs.
@@ -92,19 +92,16 @@ impl Conductor {
             && self.jobs.values().any(|job| self.eligibility(job).is_gang())
     }
 
-    /// Takes note of whose the threads are that want to run outside of gangs: the user of each.
-    pub fn saw_users(&mut self, now: Now, uids: &[u32]) {
-        let mut threads = BTreeMap::new();
-        for &uid in uids {
-            *threads.entry(self.account_of(uid)).or_default() += 1;
-        }
+    /// Takes note of whose the threads are that want to run outside of gangs: how many are on which
+    /// account.
+    pub fn saw_users(&mut self, now: Now, threads: BTreeMap<UserId, u32>) {
         self.load.saw_users(now.monotonic_ns, threads);
-        self.apply_load();
+        self.apply_load(now);
     }
 
-    fn apply_load(&mut self) {
+    fn apply_load(&mut self, now: Now) {
         let threads = self.load.threads();
-        let of_users = self.load.of_users();
+        let of_users = self.load.of_users(now.monotonic_ns);
         let _ = self.schedule.apply(Event::Load { threads, of_users });
     }
 

@@ -3,6 +3,7 @@
 use gang_conductor::{
     Refused,
     admission::{NotEnough, Supply},
+    quota::Full,
 };
 use gang_linux::Error as KernelError;
 use gang_protocol::{auto1, v1::VarlinkCallError};
@@ -101,6 +102,12 @@ impl From<KernelError> for Error {
             operation: format!("{} {}", error.operation, error.subject),
             reason: error.source.to_string(),
         }
+    }
+}
+
+impl From<Full> for Error {
+    fn from(Full { limit, maximum }: Full) -> Self {
+        Error::LimitReached { limit, maximum }
     }
 }
 

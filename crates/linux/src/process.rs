@@ -65,15 +65,25 @@ pub fn parse_stat(line: &[u8]) -> Option<Stat> {
 /// The flag of a thread that belongs to the kernel (include/linux/sched.h).
 const PF_KTHREAD: u32 = 0x0020_0000;
 
-/// Name of the first PID namespace in `/proc/PID/ns/pid`. Its number is fixed (PROC_PID_INIT_INO in
-/// include/linux/proc_ns.h).
+/// Names of the first namespaces in `/proc/PID/ns`. Their numbers are fixed (PROC_PID_INIT_INO and
+/// PROC_USER_INIT_INO in include/linux/proc_ns.h).
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
+const FIRST_USER_NAMESPACE: &str = "user:[4026531837]";
 
 /// Whether this process is in the machine's first PID namespace, whose process 1 is init. In
 /// others process 1 is an ordinary program. True where the kernel does not say it.
 pub fn is_in_first_pid_namespace(proc_root: &Path) -> bool {
     let namespace = fs::read_link(proc_root.join("self/ns/pid"));
     namespace.map_or(true, |name| name.as_os_str() == FIRST_PID_NAMESPACE)
+}
+
+/// Whether the numbers by which the kernel knows threads and users are those of this process: it is
+/// in the machine's first PID namespace and in its first user namespace. True where the kernel does
+/// not say it.
+pub fn has_numbers_of_the_kernel(proc_root: &Path) -> bool {
+    let namespace = fs::read_link(proc_root.join("self/ns/user"));
+    is_in_first_pid_namespace(proc_root)
+        && namespace.map_or(true, |name| name.as_os_str() == FIRST_USER_NAMESPACE)
 }
 
 /// Whether the processes that `proc_root` lists have the numbers by which this process knows them.
@@ -575,8 +585,20 @@ mod tests {
             is_in_first_pid_namespace(root.path())
         };
         assert!(is_in_first_pid_namespace(root.path()), "it is not said");
+        assert!(has_numbers_of_the_kernel(root.path()), "it is not said");
         assert!(of("pid:[4026531836]"));
         assert!(!of("pid:[4026532200]"));
+        for (pid, user, is_first) in [
+            ("pid:[4026531836]", "user:[4026531837]", true),
+            ("pid:[4026531836]", "user:[4026532300]", false),
+            ("pid:[4026532200]", "user:[4026531837]", false),
+        ] {
+            let link = root.path().join("self/ns/user");
+            let _ = fs::remove_file(&link);
+            symlink(user, link).unwrap();
+            of(pid);
+            assert_eq!(has_numbers_of_the_kernel(root.path()), is_first, "{pid}, {user}");
+        }
         fs::create_dir(root.path().join("7")).unwrap();
         let is_inner = |text: &str| {
             fs::write(root.path().join("7/status"), text).unwrap();

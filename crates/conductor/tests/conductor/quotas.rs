@@ -1,7 +1,7 @@
 //! Quotas of users: jobs and promises.
 
 use gang_conductor::{
-    Candidate, Conductor, Now, Refused,
+    Candidate, Conductor, Limits, Now, Refused,
     admission::{LAPSES_AFTER_NS, Resources},
 };
 use gang_schedule::JobId;
@@ -31,6 +31,19 @@ fn jobs_are_left_for_the_next_user() {
 }
 
 #[test]
+fn limits_of_users_do_not_hold_the_daemons_user() {
+    let mut core = conductor();
+    core.settings.limits = Limits { jobs: 8, jobs_per_user: 2, cpus_per_user: 4 };
+    let taken = |core: &mut Conductor, uid| {
+        (0..9).take_while(|_| core.register(NOW, of(uid)).is_ok()).count()
+    };
+    assert_eq!(taken(&mut core, 1000), 2);
+    core.settings.accounts = core.settings.accounts.clone().of_daemon(1000);
+    assert_eq!(taken(&mut core, 1000), 6);
+    assert!(core.change(JOB, |spec, _| spec.cpus = 64).is_ok());
+}
+
+#[test]
 fn numbers_of_one_person_count_together() {
     let mut core = conductor();
     core.settings.limits.jobs = 16;
@@ -45,12 +58,17 @@ fn promise_lapses_until_a_process_comes() {
     let mut core = conductor();
     let job = promised(&mut core, 7);
     assert_eq!(job, JOB);
-    let later = Now { utc_ns: NOW.utc_ns + LAPSES_AFTER_NS + 1, ..NOW };
+    // Whatever the clock is set to meanwhile.
+    let at = |utc_ns, passed_ns| Now { utc_ns, monotonic_ns: NOW.monotonic_ns + passed_ns };
+    let set = [0, NOW.utc_ns - 3600 * LAPSES_AFTER_NS, NOW.utc_ns + 3600 * LAPSES_AFTER_NS];
+    let later = at(NOW.utc_ns, LAPSES_AFTER_NS + 1);
     let bytes = |core: &Conductor, now| -> Vec<u64> {
-        core.promises(now, None).map(|(claim, _)| claim.unused.mem_bytes).collect()
+        core.promises(now).map(|(_, claim, _)| claim.unused.mem_bytes).collect()
     };
-    assert_eq!((bytes(&core, NOW), bytes(&core, later)), (vec![7], vec![]));
+    for utc_ns in set {
+        assert_eq!(bytes(&core, at(utc_ns, LAPSES_AFTER_NS)), [7]);
+        assert!(bytes(&core, at(utc_ns, LAPSES_AFTER_NS + 1)).is_empty());
+    }
     core.attach(NOW, JOB, home(cgroup()), (PID, STARTED)).unwrap();
     assert_eq!(bytes(&core, later), [7]);
-    assert_eq!(core.promises(later, Some(JOB)).count(), 0);
 }

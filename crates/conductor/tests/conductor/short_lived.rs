@@ -38,7 +38,7 @@ fn read(core: &mut Conductor, tids: &[u32]) {
 
 fn look(core: &mut Conductor) {
     let of_jobs = vec![(JOB, Runnable::exactly(2))];
-    core.count(&Counted { all: 3, of_daemon: 1, of_jobs });
+    core.count(NOW, &Counted { all: 3, of_daemon: 1, of_jobs });
 }
 
 /// So many looks, with two processes before each that end at once.

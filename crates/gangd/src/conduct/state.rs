@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use gang_bpf::{Meter, RunnableThread};
+use gang_bpf::Meter;
 use gang_conductor::{Candidate, Conductor, Home, Job, Measure, Note, Now, Regroup, Suspension};
 use gang_engine::{
     bound::{Bound, ControlFile, ControlFiles, Handles, ProcessHandle},
@@ -34,7 +34,7 @@ use crate::{
     error::Error,
     groups::cgroups::Address,
     history::Ended,
-    measure::{gangs::MeasuredGangs, measuring::Looks},
+    measure::{gangs::MeasuredGangs, measuring::Looks, outside::Gangs},
     settings::{Settings, hours::WorkingHours},
 };
 
@@ -215,21 +215,16 @@ impl State {
         self.core.schedule.renew();
     }
 
-    /// Takes note of the threads that want to run: those of no gang are on their users' accounts.
-    pub fn saw_runnable(&mut self, threads: &[RunnableThread]) {
-        let gangs = self.measured.gangs_by_group(&self.core);
+    /// The gangs, as the kernel's programs tell their threads from others.
+    pub fn gangs(&self) -> Gangs {
         let is_gang = |job: &&Job| job.spec.policy == Policy::Gang;
+        let homes = self.core.jobs.values().filter(is_gang).filter_map(|job| job.home.as_ref());
         // The members of others have no group of their own.
-        let others = self.core.jobs.values().filter(is_gang).filter_map(|job| job.home.as_ref());
-        let others: Vec<&Home> =
-            others.filter(|it| !matches!(it.placement, Placement::Cgroup { .. })).collect();
-        let is_of_gang = |thread: &RunnableThread| {
-            gangs.contains(&thread.group)
-                || others.iter().any(|home| home.members.knows(thread.tid))
-        };
-        let free = threads.iter().filter(|thread| !is_of_gang(thread)).map(|thread| thread.uid);
-        let uids: Vec<u32> = free.collect();
-        self.core.saw_users(now(), &uids);
+        let others = homes.filter(|it| !matches!(it.placement, Placement::Cgroup { .. }));
+        Gangs {
+            groups: self.measured.groups_of_gangs(&self.core),
+            tids: others.flat_map(|home| home.members.threads()).map(|it| it.tid).collect(),
+        }
     }
 
     /// Reads the threads of a job again.

@@ -61,7 +61,7 @@ impl Survey {
             state.core.load.pauses();
         }
         self.look_at_ns = now.monotonic_ns + LOOK_EVERY_NS;
-        self.count_runnable(state);
+        self.count_runnable(state, now);
         if state.core.asks_for_users() {
             state.measured.list_runnable();
         }
@@ -76,7 +76,7 @@ impl Survey {
         }
     }
 
-    fn count_runnable(&mut self, state: &mut State) {
+    fn count_runnable(&mut self, state: &mut State, now: Now) {
         let Some(all) = self.census.count().map(|count| count.runnable) else { return };
         // This thread is runnable; the switchers sleep.
         let of_daemon = 1 + u32::from(self.cpu_reader.is_runnable(&state.roots.proc));
@@ -93,7 +93,7 @@ impl Survey {
             }
         }
         self.cpu_reader.ask(to_look_at);
-        state.core.count(&Counted { all, of_daemon, of_jobs });
+        state.core.count(now, &Counted { all, of_daemon, of_jobs });
     }
 
     /// Looks at a few jobs, in turn: some have fallen asleep, others have woken.

@@ -8,9 +8,9 @@
 //! waits its turn.
 //!
 //! Properties: a job gets only what is left after the jobs that wait and came earlier, as far as
-//! [`Greed`] lets them keep it. So a job that needs much does not wait for ever, and does not keep
-//! all others out. Of the places in the queue, nobody has more than half of what others leave. A
-//! client that goes away waits no longer.
+//! [`Greed`] lets them keep it; all claims count for that, whoever asks. So a job that needs much
+//! does not wait for ever, and does not keep all others out. Of the places in the queue, nobody has
+//! more than half of what others leave. A client that goes away waits no longer.
 
 use std::{
     collections::VecDeque,
@@ -21,8 +21,9 @@ use std::{
 };
 
 use gang_conductor::{
+    Accounts,
     admission::{Claim, Greed, Stock, Supply},
-    quota::{Full, Quota},
+    quota::Quota,
 };
 use gang_linux::{clock, memory};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -45,7 +46,13 @@ pub fn stock_of_machine(proc_root: &Path, disk: &Path) -> Result<Stock, Error> {
 }
 
 /// Jobs that wait at a time.
-const WAITING: Quota = Quota { maximum: 256, of_user: 256 };
+const WAITING_MAX: usize = 256;
+
+const WAITING: Quota = Quota {
+    maximum: WAITING_MAX,
+    of_user: WAITING_MAX,
+    names: ["jobs that wait for memory or disk", "jobs of a user that wait for memory or disk"],
+};
 
 /// How often the first job that waits looks again: no event reports that more is free. The second
 /// job looks half as often, and so on, so that many cost little more than a few.
@@ -83,9 +90,18 @@ struct Waiting {
 
 /// The claims that a job which comes or waits is held against besides the promises to others.
 pub struct Ahead<'a> {
-    /// Those of the jobs that came before and wait.
-    pub claims: Vec<Claim>,
+    /// Those of all jobs that wait, in the order in which they came.
+    pub waiting: Vec<Claim>,
+    /// So many of them came before.
+    pub before: usize,
     pub greed: &'a mut Greed,
+}
+
+impl Ahead<'_> {
+    /// The claims of the jobs that came before.
+    pub fn claims(&self) -> &[Claim] {
+        &self.waiting[..self.before]
+    }
 }
 
 /// A job that waits.
@@ -100,22 +116,15 @@ struct Ticket {
 impl Waiting {
     /// The claims of the jobs before a ticket, or of all where the ticket is not in the queue.
     fn ahead_of(&mut self, number: u64) -> Ahead<'_> {
-        let before = self.tickets.iter().take_while(|ticket| ticket.number != number);
-        Ahead { claims: before.map(|ticket| ticket.claim).collect(), greed: &mut self.greed }
+        let before = self.tickets.iter().take_while(|ticket| ticket.number != number).count();
+        let waiting = self.tickets.iter().map(|ticket| ticket.claim).collect();
+        Ahead { waiting, before, greed: &mut self.greed }
     }
 
     /// Whether a user may have one more place in the queue.
-    fn admit(&self, claim: Claim) -> Result<(), Error> {
+    fn admit(&self, accounts: &Accounts, claim: Claim) -> Result<(), Error> {
         let his = self.tickets.iter().filter(|ticket| ticket.claim.user == claim.user).count();
-        WAITING.admit(claim.user, his, self.tickets.len()).map_err(|full| match full {
-            Full::All(maximum) => {
-                Error::LimitReached { limit: "jobs that wait for memory or disk", maximum }
-            }
-            Full::OfUser(maximum) => {
-                let limit = "jobs of a user that wait for memory or disk";
-                Error::LimitReached { limit, maximum }
-            }
-        })
+        Ok(WAITING.admit(accounts, claim.user, his, self.tickets.len())?)
     }
 }
 
@@ -129,6 +138,7 @@ impl Queue {
     /// the needs of the jobs that came before.
     pub fn pass<T>(
         &self,
+        accounts: &Accounts,
         claim: Claim,
         client: Option<BorrowedFd<'_>>,
         mut attempt: impl FnMut(Ahead<'_>) -> Result<T, Error>,
@@ -140,7 +150,7 @@ impl Queue {
             (Err(Error::NotEnough { .. }), Some(client)) => client,
             (outcome, _) => return outcome,
         };
-        waiting.admit(claim)?;
+        waiting.admit(accounts, claim)?;
         let failed =
             |reason: String| Error::Failed { operation: "wait for memory and disk".into(), reason };
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -156,7 +166,7 @@ impl Queue {
             }
             let mut waiting = self.waiting();
             let before = waiting.ahead_of(number);
-            ahead = before.claims.len();
+            ahead = before.before;
             match attempt(before) {
                 Err(Error::NotEnough { .. }) => {}
                 outcome => break outcome,
@@ -223,9 +233,9 @@ mod tests {
             let before = queue.waiting().tickets.len();
             let thread = std::thread::spawn(move || {
                 let (client, _open) = UnixStream::pair().unwrap();
-                mine.pass(claim(wanted), Some(client.as_fd()), |ahead| {
+                mine.pass(&Accounts::default(), claim(wanted), Some(client.as_fd()), |ahead| {
                     let mut stock = stock(free.load(Ordering::Acquire), 0);
-                    ahead.claims.iter().for_each(|other| stock.promise(other.unused));
+                    ahead.claims().iter().for_each(|other| stock.promise(other.unused));
                     stock.admit(memory(wanted))?;
                     order.lock().unwrap().push(wanted);
                     Ok(())
@@ -239,7 +249,9 @@ mod tests {
         // The lesser one would fit, and does not overtake.
         free.store(20, Ordering::Release);
         queue.look_again();
-        let seen = queue.pass(claim(5), None, |ahead| Ok(ahead.claims)).unwrap();
+        let seen = queue
+            .pass(&Accounts::default(), claim(5), None, |ahead| Ok(ahead.claims().to_vec()))
+            .unwrap();
         assert_eq!(seen, [claim(50), claim(10)]);
         assert!(order.lock().unwrap().is_empty());
         free.store(60, Ordering::Release);
@@ -249,12 +261,25 @@ mod tests {
     }
 
     #[test]
+    fn first_in_the_queue_is_before_all_and_sees_all() {
+        let mut waiting = Waiting::default();
+        for number in 0..2 {
+            let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+            waiting.tickets.push_back(Ticket { number, claim: claim(number), bell });
+        }
+        let first = waiting.ahead_of(0);
+        assert_eq!((first.claims().len(), first.waiting), (0, vec![claim(0), claim(1)]));
+        assert_eq!(waiting.ahead_of(1).claims(), [claim(0)]);
+        assert_eq!(waiting.ahead_of(2).claims().len(), 2, "one that comes is the last");
+    }
+
+    #[test]
     fn client_that_hangs_up_waits_no_longer() {
         let queue = Queue::default();
         let attempt = |_: Ahead<'_>| stock(0, 0).admit(memory(1)).map_err(Error::from);
         let (client, other_end) = UnixStream::pair().unwrap();
         drop(other_end);
-        let outcome = queue.pass(claim(1), Some(client.as_fd()), attempt);
+        let outcome = queue.pass(&Accounts::default(), claim(1), Some(client.as_fd()), attempt);
         assert!(matches!(outcome, Err(Error::Failed { .. })));
         assert!(queue.waiting().tickets.is_empty());
     }

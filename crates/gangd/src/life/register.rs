@@ -50,8 +50,9 @@ impl Daemon {
         }
         self.machine()?.can_ever(wanted.resources)?;
         let needs = wanted.resources.less(held);
-        let user = self.account_of(wanted.owner_uid);
-        self.admission.queue.pass(Claim { user, unused: needs }, waiting, |ahead| {
+        let accounts = &self.settings().accounts;
+        let user = accounts.of(wanted.owner_uid);
+        self.admission.queue.pass(accounts, Claim { user, unused: needs }, waiting, |ahead| {
             self.stock_for(user, None, ahead)?.admit(needs)?;
             enter()
         })
@@ -65,7 +66,7 @@ impl Daemon {
     /// The memory and disk of the machine, with the promises to jobs.
     pub fn stock(&self) -> Result<Stock, Error> {
         let mut stock = self.machine()?;
-        self.promises(None)?.iter().for_each(|claim| stock.promise(claim.unused));
+        self.promises()?.iter().for_each(|(_, claim)| stock.promise(claim.unused));
         Ok(stock)
     }
 
@@ -78,10 +79,14 @@ impl Daemon {
         ahead: Ahead<'_>,
     ) -> Result<Stock, Error> {
         let mut stock = self.machine()?;
-        let mut claims = self.promises(but)?;
-        claims.extend(ahead.claims);
-        let kept = ahead.greed.kept_from(user, clock::monotonic_ns(), &stock, &claims);
-        stock.promise(kept);
+        let (promises, now_ns) = (self.promises()?, clock::monotonic_ns());
+        let of_jobs = promises.iter().map(|(_, claim)| *claim);
+        let all: Vec<Claim> = of_jobs.chain(ahead.waiting.iter().copied()).collect();
+        ahead.greed.saw(&self.settings().accounts, now_ns, &stock, &all);
+        let of_others = promises.iter().filter(|(job, _)| Some(*job) != but);
+        let of_others = of_others.map(|(_, claim)| *claim);
+        let claims: Vec<Claim> = of_others.chain(ahead.claims().iter().copied()).collect();
+        stock.promise(ahead.greed.kept_from(user, now_ns, &stock, &claims));
         Ok(stock)
     }
 
@@ -90,14 +95,15 @@ impl Daemon {
     }
 
     /// The promises to jobs, as far as they are not used yet.
-    fn promises(&self, but: Option<JobId>) -> Result<Vec<Claim>, Error> {
+    fn promises(&self) -> Result<Vec<(JobId, Claim)>, Error> {
         let promises = self.conductor.ask(move |state| {
-            let promises = state.core.promises(now(), but);
-            promises.map(|(claim, at)| (claim, at.cloned())).collect::<Vec<_>>()
+            let promises = state.core.promises(now());
+            promises.map(|(job, claim, at)| (job, claim, at.cloned())).collect::<Vec<_>>()
         })?;
-        let unused = |(claim, at): (Claim, Option<Placement>)| {
+        let unused = |(job, claim, at): (JobId, Claim, Option<Placement>)| {
             let mem_bytes = at.map_or(0, |at| self.cgroups.memory_used(&at));
-            Claim { unused: claim.unused.less(Resources { mem_bytes, disk_bytes: 0 }), ..claim }
+            let unused = claim.unused.less(Resources { mem_bytes, disk_bytes: 0 });
+            (job, Claim { unused, ..claim })
         };
         Ok(promises.into_iter().map(unused).collect())
     }

@@ -178,7 +178,7 @@ impl Daemon {
         }
         let user = self.conductor.ask(move |state| state.job(job).map(|job| job.spec.user))??;
         let nothing = Claim { user, unused: Resources::default() };
-        self.admission.queue.pass(nothing, None, |ahead| {
+        self.admission.queue.pass(&self.settings().accounts, nothing, None, |ahead| {
             let before =
                 self.conductor.ask(move |state| state.job(job).map(|job| job.resources))??;
             let after = change.resources(before);

@@ -3,7 +3,12 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
-use crate::{conduct::client_priority::ThreadPriority, daemon::Daemon};
+use gang_linux::process;
+
+use crate::{
+    conduct::{client_priority::ThreadPriority, state::now},
+    daemon::Daemon,
+};
 
 /// So many jobs that wake take part at a time, and this much apart: with each of these groups the
 /// plans are taken back. The survey sees the others.
@@ -32,8 +37,13 @@ impl Daemon {
         if let Err(error) = spawned {
             tracing::warn!(%error, "gangs give way to nobody");
         }
-        self.measuring.look_when_asked(|threads| {
-            let _ = self.conductor.ask(move |state| state.saw_runnable(&threads));
+        // Lists name threads and users by the kernel's numbers.
+        let can_list = process::has_numbers_of_the_kernel(&self.roots.proc);
+        self.measuring.look_when_asked(can_list, |threads| {
+            // Without a conductor nobody wants to know.
+            let Ok(gangs) = self.conductor.ask(|state| state.gangs()) else { return };
+            let others = gangs.others(&threads, &self.settings().accounts);
+            let _ = self.conductor.ask(move |state| state.core.saw_users(now(), others));
         });
     }
 

@@ -7,10 +7,7 @@
 //! Approach: the slots are sent with the plan. When a plan is taken back, the slots are sent again
 //! from the moment at which they change. Time that has passed is booked by then.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use gang_bpf::{GangSums, Meter, SlotTime};
 use gang_conductor::{Conductor, Job, effects::Planned};
@@ -81,7 +78,7 @@ impl MeasuredGangs {
     }
 
     /// The groups of the jobs that are gangs.
-    pub fn gangs_by_group(&self, core: &Conductor) -> BTreeSet<u64> {
+    pub fn groups_of_gangs(&self, core: &Conductor) -> Vec<u64> {
         let is_gang = |job| core.job(job).is_ok_and(|job| job.spec.policy == Policy::Gang);
         self.gangs.iter().filter(|(job, _)| is_gang(**job)).map(|(_, gang)| gang.group).collect()
     }

@@ -90,12 +90,16 @@ impl Measuring {
     }
 
     /// Looks at the threads that are there, and again on each request. `report` gets the lists that
-    /// were asked for. Returns where nothing is measured.
-    pub fn look_when_asked(&self, mut report: impl FnMut(Vec<RunnableThread>)) {
+    /// were asked for, where it can use them. Returns where nothing is measured.
+    pub fn look_when_asked(&self, can_list: bool, mut report: impl FnMut(Vec<RunnableThread>)) {
         let Ok(meter) = self.meter() else { return };
         let _ = self.looks.looker.set(thread::current());
         self.looks.is_asked.store(true, Ordering::Release);
         let (mut list_at, mut is_unknown) = (Instant::now(), false);
+        if !can_list {
+            let reason = "the daemon is in a PID or user namespace below the machine's first";
+            tracing::info!(reason, "threads outside of jobs weigh by program");
+        }
         loop {
             if self.looks.is_asked.swap(false, Ordering::AcqRel)
                 && let Err(reason) = meter.look_around()
@@ -103,7 +107,7 @@ impl Measuring {
                 tracing::warn!(%reason, "threads are not measured before they are switched");
             }
             let now = Instant::now();
-            let is_list_asked = self.looks.is_list_asked.load(Ordering::Acquire);
+            let is_list_asked = can_list && self.looks.is_list_asked.load(Ordering::Acquire);
             if is_list_asked && now >= list_at {
                 self.looks.is_list_asked.store(false, Ordering::Release);
                 let before_ns = clock::thread_cpu_ns();

@@ -33,7 +33,7 @@ use crate::{
     conduct::{client_priority::ThreadPriority, requests},
     daemon::Daemon,
     life::peer::Peer,
-    settings::Limits,
+    settings::Settings,
 };
 
 /// A connection without a message for this long is closed.
@@ -48,13 +48,6 @@ pub struct Clients {
     are_kept_out: AtomicBool,
 }
 
-/// The limit that keeps another connection out.
-#[derive(Debug, PartialEq, Eq)]
-struct Refusal {
-    limit: &'static str,
-    maximum: usize,
-}
-
 /// One open connection.
 #[derive(Debug)]
 struct Seat(Arc<Clients>, UserId);
@@ -65,14 +58,16 @@ impl Clients {
     }
 
     /// A seat for one more of a user, or the limit that is reached.
-    fn seat(self: &Arc<Clients>, user: UserId, limits: &Limits) -> Result<Seat, Refusal> {
+    fn seat(self: &Arc<Clients>, user: UserId, settings: &Settings) -> Result<Seat, Full> {
+        let Settings { limits, accounts, .. } = settings;
         let mut by_user = self.by_user.lock().unwrap_or_else(PoisonError::into_inner);
         let of_user = by_user.get(&user).copied().unwrap_or(0);
-        let quota = Quota { maximum: limits.clients, of_user: limits.clients_per_user };
-        quota.admit(user, of_user, self.count()).map_err(|full| match full {
-            Full::All(maximum) => Refusal { limit: CLIENTS, maximum },
-            Full::OfUser(maximum) => Refusal { limit: CLIENTS_OF_USER, maximum },
-        })?;
+        let quota = Quota {
+            maximum: limits.clients,
+            of_user: limits.clients_per_user,
+            names: [CLIENTS, CLIENTS_OF_USER],
+        };
+        quota.admit(accounts, user, of_user, self.count())?;
         by_user.insert(user, of_user + 1);
         self.all.fetch_add(1, Ordering::AcqRel);
         Ok(Seat(Arc::clone(self), user))
@@ -117,8 +112,7 @@ pub fn accept(listener: &UnixListener, daemon: &Arc<Daemon>, clients: &Arc<Clien
         let Ok(credentials) = peer::credentials(&stream) else { continue };
         let pidfd = peer::pidfd(&stream);
         let settings = daemon.settings();
-        let limits = &settings.limits;
-        let seat = match clients.seat(settings.accounts.of(credentials.uid), limits) {
+        let seat = match clients.seat(settings.accounts.of(credentials.uid), &settings) {
             Ok(seat) => seat,
             Err(full) => {
                 refuse(stream, &full);
@@ -138,7 +132,7 @@ pub fn accept(listener: &UnixListener, daemon: &Arc<Daemon>, clients: &Arc<Clien
 }
 
 /// Answers a client that there are too many; never waits for the client.
-fn refuse(mut stream: UnixStream, full: &Refusal) {
+fn refuse(mut stream: UnixStream, full: &Full) {
     let _ = stream.set_nonblocking(true);
     let error = serde_json::json!({
         "error": "org.gangd.v1.LimitReached",
@@ -234,17 +228,19 @@ fn complain(writer: &mut impl Write, parameter: &str, what: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Limits;
 
     #[test]
     fn seats_are_counted_by_user() {
         let clients = Arc::<Clients>::default();
         let limits = Limits { clients: 3, clients_per_user: 1, ..Limits::default() };
-        let seat = |user| clients.seat(UserId(user), &limits);
+        let settings = Settings { limits, ..Settings::default() };
+        let seat = |user| clients.seat(UserId(user), &settings);
         let first = seat(7);
-        let of_user = Refusal { limit: "clients of a user", maximum: 1 };
+        let of_user = Full { limit: "clients of a user", maximum: 1 };
         assert_eq!((first.is_ok(), seat(7).unwrap_err()), (true, of_user));
         let (root, other) = (seat(0), seat(0));
-        let of_all = Refusal { limit: "clients", maximum: 3 };
+        let of_all = Full { limit: "clients", maximum: 3 };
         assert!(root.is_ok() && other.is_ok());
         assert_eq!(seat(8).unwrap_err(), of_all);
         drop((first, root, other));

@@ -30,13 +30,14 @@ pub const FILE: &str = "/etc/gangd/gangd.toml";
 pub struct Limits {
     /// Jobs at a time, 1 to 10,000.
     pub jobs: usize,
-    /// Jobs at a time of one user other than root, 1 to 10,000.
+    /// Jobs at a time of one user, 1 to 10,000. Root and the daemon's user may have more, here and
+    /// below.
     pub jobs_per_user: usize,
     /// Connections at a time, 1 to 1,000.
     pub clients: usize,
-    /// Connections at a time of one user other than root, 1 to 1,000.
+    /// Connections at a time of one user, 1 to 1,000.
     pub clients_per_user: usize,
-    /// CPUs that the jobs of one user other than root ask for together, 1 to 1,000,000.
+    /// CPUs that the jobs of one user ask for together, 1 to 1,000,000.
     pub cpus_per_user: usize,
     /// The weight of a job of one who is no administrator, 1 to 10,000.
     pub weight: u32,

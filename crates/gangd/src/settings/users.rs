@@ -94,6 +94,7 @@ pub fn accounts() -> Accounts {
         vec![1..=system_uid_max(&read("/etc/login.defs")), DYNAMIC_USERS],
         subordinate(&read("/etc/subuid"), of_name),
     )
+    .of_daemon(rustix::process::geteuid().as_raw())
 }
 
 fn system_uid_max(login_defs: &str) -> u32 {

@@ -1,6 +1,6 @@
 //! The daemon reads the threads of its jobs, and looks at the machine.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gang_conductor::{Counted, Followed, Now};
 use gang_schedule::JobId;
@@ -151,12 +151,15 @@ impl Daemon {
             of_jobs.push((job, Runnable::exactly(threads.min(2))));
         }
         let all: u32 = of_jobs.iter().map(|(_, it)| it.threads).sum::<u32>() + 1 + self.load;
-        self.core.count(&Counted { all, of_daemon: 1, of_jobs });
+        self.core.count(now, &Counted { all, of_daemon: 1, of_jobs });
         if self.core.asks_for_users() {
             // Some of them sleep, or have just come.
             let listed = (self.load + self.look_at_ns as u32 / 64 % 3) as usize;
-            let uids: Vec<u32> = USERS.iter().copied().cycle().skip(1).take(listed).collect();
-            self.core.saw_users(now, &uids);
+            let mut threads = BTreeMap::new();
+            for uid in USERS.iter().copied().cycle().skip(1).take(listed) {
+                *threads.entry(self.core.account_of(uid)).or_default() += 1;
+            }
+            self.core.saw_users(now, threads);
         }
         self.core.saw_short_tasks(Some(now.monotonic_ns / (7 * MS)));
         self.core.take_notes();

@@ -317,7 +317,7 @@ impl World {
                 daemon.read(&mut machine, job);
             }
             let of_jobs = vec![(job, Runnable::exactly(1))];
-            daemon.core.count(&Counted { all: 2, of_daemon: 1, of_jobs });
+            daemon.core.count(self.now, &Counted { all: 2, of_daemon: 1, of_jobs });
         }
         if came {
             let _ = self.conduct(NewThreads::Of([job].into()));
@@ -341,7 +341,7 @@ impl World {
                 let of_jobs = vec![(job, Runnable::exactly(cpus + 1))];
                 for _ in 0..3 {
                     let of_jobs = of_jobs.clone();
-                    daemon.core.count(&Counted { all: cpus + 2, of_daemon: 1, of_jobs });
+                    daemon.core.count(self.now, &Counted { all: cpus + 2, of_daemon: 1, of_jobs });
                 }
                 return self.ring();
             }

@@ -139,6 +139,8 @@ pub struct Conductor {
     /// Jobs that were released, each with the generation of the timetable that came with the orders
     /// to do so, until it was looked for strays after that.
     pub(crate) just_released: BTreeMap<JobId, u64>,
+    /// When to look for strays next (UTC).
+    pub(crate) strays_at_ns: Option<u64>,
     /// When the last step began.
     pub(crate) step_began: Now,
     /// The clock was set back after the last timetable was made.
@@ -186,6 +188,7 @@ impl Conductor {
             has_new_members: BTreeSet::new(),
             stopped: BTreeSet::new(),
             just_released: BTreeMap::new(),
+            strays_at_ns: None,
             step_began: Now::default(),
             was_set_back: false,
             confined: BTreeMap::new(),

@@ -10,18 +10,24 @@
 //! member of its job.
 //!
 //! Properties: a stray is as its owner had it `LOOK_EVERY_NS` and one period later at most,
-//! whatever the length of slices. What has come into a job meanwhile is no stray.
+//! whatever the length of slices. What has come into a job meanwhile is no stray. Where no job may
+//! lose a thread, no look is due.
+
+use std::collections::BTreeSet;
 
 use gang_schedule::{CpuSet, JobId};
 use gang_timetable::{Action, Attributes, Gone, Standing, record::Placement};
 
-use crate::{Conductor, Job, planning::SURVEY_AHEAD_NS};
+use crate::{Conductor, Job, Now, planning::SURVEY_AHEAD_NS};
 
-/// How often it is looked for strays.
+/// How often it is looked for strays (UTC).
 const LOOK_EVERY_NS: u64 = 40_000_000;
 
 /// Looks wait for the end of a gap where periods are no longer: no gang is disturbed then.
 const PERIOD_NS_MAX: u64 = 50_000_000;
+
+/// One part in so many of the time is spent on looking for strays.
+const PART: u64 = 20;
 
 /// A thread that left its job by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +42,17 @@ pub struct Stray {
     pub actions: Vec<Action>,
     /// Timetables of this generation do not have it any more.
     pub gone_from: u64,
+}
+
+/// A look for strays that was made.
+#[derive(Clone, Debug, Default)]
+pub struct Looked {
+    /// The jobs with threads that stand otherwise because of what was found.
+    pub astray: BTreeSet<JobId>,
+    /// The CPU time that the look took.
+    pub spent_ns: u64,
+    /// Some switcher has not taken the last timetable yet.
+    pub is_behind: bool,
 }
 
 impl Conductor {
@@ -71,21 +88,44 @@ impl Conductor {
 
     /// The jobs whose threads may have something of gangd's. Those of a job that was just released
     /// may have started others out of its group before.
-    pub fn that_may_lose(&self) -> impl Iterator<Item = JobId> {
+    fn that_may_lose(&self) -> impl Iterator<Item = JobId> {
         let may_lose = |job: &&Job| {
             job.standing != Standing::Released || self.just_released.contains_key(&job.id)
         };
         self.jobs.values().filter(may_lose).filter(|job| job.home.is_some()).map(|job| job.id)
     }
 
-    /// It was looked for strays. `is_behind` where a switcher has not taken the last timetable yet.
-    pub fn looked_for_strays(&mut self, is_behind: bool) {
-        let in_force = if is_behind { 0 } else { self.generation };
+    /// The jobs to look at for strays now; none where no look is due. After the look, call
+    /// [`Conductor::looked_for_strays`].
+    pub fn strays_due(&mut self, now: Now) -> Vec<JobId> {
+        let next_ns = self.next_look_for_strays_ns(now.utc_ns);
+        self.strays_at_ns = self.strays_at_ns.or(next_ns).filter(|_| next_ns.is_some());
+        match self.strays_at_ns {
+            Some(at_ns) if at_ns <= now.utc_ns => self.that_may_lose().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// It was looked for strays.
+    pub fn looked_for_strays(&mut self, now: Now, looked: &Looked) {
+        // The read of the plans that follow finds nothing new any more.
+        looked.astray.iter().for_each(|&id| self.found_members(id));
+        let in_force = if looked.is_behind { 0 } else { self.generation };
         self.just_released.retain(|_, released_by| *released_by > in_force);
+        let rested_ns = now.utc_ns + PART * looked.spent_ns;
+        let next_ns = self.next_look_for_strays_ns(now.utc_ns);
+        self.strays_at_ns = next_ns.map(|next_ns| next_ns.max(rested_ns));
+    }
+
+    /// How long the conductor sleeps at most, that would sleep for so long: until it is time to look
+    /// for strays.
+    pub fn sleep_ns(&self, now_ns: u64, sleep_ns: u64) -> u64 {
+        let at_ns = self.strays_at_ns.filter(|_| self.that_may_lose().next().is_some());
+        at_ns.map_or(sleep_ns, |at_ns| sleep_ns.min(at_ns.saturating_sub(now_ns)))
     }
 
     /// When to look for strays next (UTC); never where no job may have lost a thread.
-    pub fn next_look_for_strays_ns(&self, now_ns: u64) -> Option<u64> {
+    fn next_look_for_strays_ns(&self, now_ns: u64) -> Option<u64> {
         self.that_may_lose().next()?;
         let (due_ns, period_ns) = (now_ns + LOOK_EVERY_NS, self.config().gap.period_ns.max(1));
         if period_ns > PERIOD_NS_MAX {

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use gang_conductor::{Counted, Followed, Now};
+use gang_conductor::{Counted, Followed, Looked, Now};
 use gang_schedule::JobId;
 use gang_timetable::{Action, Runnable, record::Placement};
 
 use super::{Daemon, Lane, MS, USERS};
 use crate::machine::Machine;
+
+/// The CPU time that a look at one job for strays takes.
+const LOOK_AT_JOB_NS: u64 = 20_000;
 
 impl Daemon {
     pub(super) fn followed(&self) -> Followed {
@@ -78,26 +81,22 @@ impl Daemon {
     /// Where it is time to look, reads the jobs again that threads left by themselves.
     /// Returns those with threads that stand otherwise because of that.
     pub(super) fn look_for_strays(&mut self, machine: &mut Machine, now: Now) -> BTreeSet<JobId> {
-        let mut astray = BTreeSet::new();
-        let next_ns = self.core.next_look_for_strays_ns(now.utc_ns);
-        let at_ns = self.strays_at_ns.into_iter().chain(next_ns).min();
-        if next_ns.is_none() || at_ns.is_some_and(|at_ns| at_ns > now.utc_ns) {
-            self.strays_at_ns = at_ns.filter(|_| next_ns.is_some());
-            return astray;
+        let jobs = self.core.strays_due(now);
+        if jobs.is_empty() {
+            return BTreeSet::new();
         }
-        for job in self.core.that_may_lose().collect::<Vec<JobId>>() {
+        let spent_ns = LOOK_AT_JOB_NS * jobs.len() as u64;
+        let is_astray = |&job: &JobId| {
             let members = self.core.jobs[&job].home.as_ref().map(|home| &home.members);
-            let Some(members) = members else { continue };
+            let Some(members) = members else { return false };
             let mut tids = members.threads().iter().map(|it| it.tid);
             let is_astray = |tid| machine.is_outside(job, tid) || machine.has_moved(members, tid);
-            if tids.any(is_astray) && self.read_planned(machine, job) {
-                self.core.found_members(job);
-                astray.insert(job);
-            }
-        }
-        self.core.looked_for_strays(self.followed().is_behind);
-        self.strays_at_ns = self.core.next_look_for_strays_ns(now.utc_ns);
-        astray
+            tids.any(is_astray) && self.read_planned(machine, job)
+        };
+        let astray = jobs.into_iter().filter(is_astray).collect();
+        let looked = Looked { astray, spent_ns, is_behind: self.followed().is_behind };
+        self.core.looked_for_strays(now, &looked);
+        looked.astray
     }
 
     /// Gives strays what they had, until no switcher follows a timetable that has them.

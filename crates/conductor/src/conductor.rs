@@ -15,6 +15,7 @@ use crate::{
     life::{self, Moment},
     published::Published,
     quota::{Full, Quota, ROOT},
+    strays::Looks,
     survey::Round,
 };
 
@@ -139,8 +140,7 @@ pub struct Conductor {
     /// Jobs that were released, each with the generation of the timetable that came with the orders
     /// to do so, until it was looked for strays after that.
     pub(crate) just_released: BTreeMap<JobId, u64>,
-    /// When to look for strays next (UTC).
-    pub(crate) strays_at_ns: Option<u64>,
+    pub(crate) looks: Looks,
     /// When the last step began.
     pub(crate) step_began: Now,
     /// The clock was set back after the last timetable was made.
@@ -188,7 +188,7 @@ impl Conductor {
             has_new_members: BTreeSet::new(),
             stopped: BTreeSet::new(),
             just_released: BTreeMap::new(),
-            strays_at_ns: None,
+            looks: Looks::default(),
             step_began: Now::default(),
             was_set_back: false,
             confined: BTreeMap::new(),

@@ -129,8 +129,8 @@ impl Conductor {
         let since_ns = now.monotonic_ns.saturating_sub(before.monotonic_ns);
         if now.utc_ns + SET_BACK_NS_MIN <= before.utc_ns + since_ns {
             self.was_set_back = true;
-            // It would be a far one.
-            self.strays_at_ns = None;
+            // The next look for strays would be a far one.
+            self.looks.at_ns = None;
             self.state_anew();
         }
         self.account(now);

@@ -1,9 +1,14 @@
 //! When it is looked for threads that left their job by themselves.
 
-use gang_conductor::{Conductor, Looked, Now, life::State};
-use gang_timetable::Standing;
+use std::collections::BTreeSet;
 
-use crate::one::{JOB, NOW, in_state};
+use gang_conductor::{
+    Conductor, Due, Followed, Limits, Looked, NewThreads, Now, life::State, strays::JOBS_AT_ONCE,
+};
+use gang_schedule::JobId;
+use gang_timetable::{Attributes, Standing, Thread};
+
+use crate::one::{JOB, NOW, PID, STARTED, candidate, cgroup, conductor, home, in_state};
 
 const MS: u64 = 1_000_000;
 const BEAT_NS: u64 = 200 * MS;
@@ -18,6 +23,15 @@ fn with_paused_job(now: Now) -> Conductor {
     core.job_mut(JOB).unwrap().standing = Standing::Paused;
     core.begin_step(now);
     core
+}
+
+/// The next look, which finds nothing.
+fn look(core: &mut Conductor, now: &mut Now) -> Vec<JobId> {
+    let sleep_ns = core.sleep_ns(now.utc_ns, 1_000 * MS);
+    *now = Now { utc_ns: now.utc_ns + sleep_ns, monotonic_ns: now.monotonic_ns + sleep_ns };
+    let jobs = core.strays_due(*now);
+    core.looked_for_strays(*now, &Looked { jobs: jobs.clone(), ..Looked::default() });
+    jobs
 }
 
 /// How long until the first look is due.
@@ -44,6 +58,56 @@ fn look_is_due_once_and_again_after_a_rest() {
         assert_eq!(core.strays_due(after(at_ns + rest_ns / 2)), []);
         assert_eq!(core.sleep_ns(now.utc_ns, u64::MAX), rest_ns);
         at_ns += rest_ns;
+    }
+}
+
+#[test]
+fn look_is_at_some_jobs_in_turn() {
+    let mut core = conductor();
+    core.settings.limits = Limits { jobs: 400, jobs_per_user: 400, cpus_per_user: 400 };
+    let jobs: BTreeSet<JobId> = (1..=100).map(JobId).collect();
+    for &id in &jobs {
+        let threads: Vec<Thread> = match id.0 {
+            // Some have as many as a job may have.
+            id if id % 10 == 0 => {
+                (1..=4096).map(|tid| Thread::new(tid, Attributes::other(0))).collect()
+            }
+            _ => home(cgroup()).members.threads().to_vec(),
+        };
+        let mut home = home(cgroup());
+        home.members = home.members.with_threads(threads);
+        assert_eq!(core.register(NOW, candidate(1)), Ok(id));
+        core.attach(NOW, id, home, (PID, STARTED)).unwrap();
+        core.arrive(id).unwrap();
+        if id.0 < 60 {
+            core.suspend(NOW, id, true).unwrap();
+        }
+        core.job_mut(id).unwrap().standing = Standing::Paused;
+    }
+    core.begin_step(NOW);
+    core.take_orders();
+    let Due::Plan { resume_ns, new_threads, .. } = core.due(NOW, 1, MS, NewThreads::None) else {
+        panic!("nothing was planned yet");
+    };
+    let (mut planning, _) = core.begin(NOW, resume_ns, new_threads, Followed::default());
+    core.plan(&mut planning);
+    core.publish(planning, &BTreeSet::new(), &BTreeSet::new(), 0.0, || 30_000);
+    let planned = core.planned_gangs().clone();
+    assert!(planned.len() > JOBS_AT_ONCE, "{}", planned.len());
+    let (mut now, mut seen) = (NOW, BTreeSet::new());
+    assert_eq!(core.strays_due(now), []);
+    for looks in 1.. {
+        let at = look(&mut core, &mut now);
+        let threads = |id: &JobId| core.jobs[id].home.as_ref().unwrap().members.threads().len();
+        let threads: usize = at.iter().map(threads).sum();
+        assert!(at.len() <= JOBS_AT_ONCE && threads <= 2 * 4096, "{}, {threads}", at.len());
+        let of_raised = at.iter().filter(|id| planned.contains(id)).count();
+        assert!(of_raised > 0 && of_raised < at.len(), "{at:?}");
+        seen.extend(at);
+        if seen == jobs {
+            break;
+        }
+        assert!(looks < 20, "{seen:?}");
     }
 }
 

@@ -255,10 +255,10 @@ impl Conductor {
         }
         let before_ns = clock::thread_cpu_ns();
         let is_astray = |&id: &JobId| self.state.may_be_astray(id) && self.read_planned(id);
-        let astray = jobs.into_iter().filter(is_astray).collect();
+        let astray = jobs.iter().copied().filter(is_astray).collect();
         let is_behind = self.followed().is_behind;
         let spent_ns = clock::thread_cpu_ns() - before_ns;
-        let looked = Looked { astray, spent_ns, is_behind };
+        let looked = Looked { jobs, astray, spent_ns, is_behind };
         self.state.core.looked_for_strays(now, &looked);
         looked.astray
     }

@@ -93,8 +93,8 @@ impl Daemon {
             let is_astray = |tid| machine.is_outside(job, tid) || machine.has_moved(members, tid);
             tids.any(is_astray) && self.read_planned(machine, job)
         };
-        let astray = jobs.into_iter().filter(is_astray).collect();
-        let looked = Looked { astray, spent_ns, is_behind: self.followed().is_behind };
+        let astray = jobs.iter().copied().filter(is_astray).collect();
+        let looked = Looked { jobs, astray, spent_ns, is_behind: self.followed().is_behind };
         self.core.looked_for_strays(now, &looked);
         looked.astray
     }

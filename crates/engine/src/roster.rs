@@ -106,6 +106,10 @@ pub struct Roster {
     pub online: CpuSet,
     /// Looks at the CPUs of some threads in turn.
     cpus: Turn,
+    /// The same, of those that may have chosen others since.
+    moved: Turn,
+    /// Of these, those that have others than they are known to have.
+    suspects: Vec<u32>,
     /// The user to whom the job belongs; absent where members of all users are treated alike.
     pub owner_uid: Option<u32>,
     /// The process of each thread whose owner was looked at.
@@ -178,6 +182,8 @@ impl Roster {
             expected_own: BTreeMap::new(),
             online: CpuSet::new(),
             cpus: Turn::default(),
+            moved: Turn::default(),
+            suspects: Vec::new(),
             owner_uid: None,
             processes_of: BTreeMap::new(),
             firsts: Vec::new(),
@@ -491,14 +497,17 @@ impl Roster {
     }
 
     /// Whether some thread may have other CPUs than it is known to have: to be read again then. Of
-    /// many threads some are looked at.
-    pub fn may_have_moved(&self, members: &Members) -> bool {
-        let mut switched = members.threads().iter().filter(|thread| !thread.is_exempt());
-        let mut has_others = |_| {
-            let tid = switched.next()?.tid;
-            thread::affinity(tid).ok().filter(|cpus| !members.is_usual(tid, cpus))
-        };
-        !self.online.is_empty() && (0..CPUS_SEEN_AGAIN).find_map(&mut has_others).is_some()
+    /// many threads some are looked at, in turn.
+    pub fn may_have_moved(&mut self, members: &Members) -> bool {
+        if self.online.is_empty() {
+            return false;
+        }
+        let looked_at = self.moved.next(members.threads(), CPUS_SEEN_AGAIN);
+        let switched = looked_at.filter(|thread| !thread.is_exempt()).map(|thread| thread.tid);
+        let has_others =
+            |&tid: &u32| thread::affinity(tid).is_ok_and(|cpus| !members.is_usual(tid, &cpus));
+        self.suspects = switched.filter(has_others).collect();
+        !self.suspects.is_empty()
     }
 
     /// Whether the group has lost a thread that lives on: to be read again then.
@@ -514,14 +523,15 @@ impl Roster {
         lost.any(|thread| thread::attributes(thread.tid).is_ok())
     }
 
-    /// Owners, programs, cpusets and the kernel change at any moment where threads may run. Threads
-    /// are looked at in turn.
+    /// Owners, programs, cpusets and the kernel change at any moment where threads may run. Those
+    /// that may have moved are looked at, and others in turn.
     fn see_cpus(&mut self, members: &mut Members, proc_root: &Path) -> bool {
         let mut have_moved = false;
         if self.online.is_empty() {
             return false;
         }
-        for &tid in self.cpus.next(&self.numbers, CPUS_SEEN_AGAIN) {
+        let suspects = std::mem::take(&mut self.suspects);
+        for &tid in suspects.iter().chain(self.cpus.next(&self.numbers, CPUS_SEEN_AGAIN)) {
             let Ok(mut cpus) = thread::affinity(tid) else { continue };
             if !members.is_usual(tid, &cpus) {
                 let Ok(all) = thread::cpus_allowed(proc_root, tid) else { continue };
@@ -654,7 +664,11 @@ struct Turn {
 
 impl Turn {
     /// At most so many of them, the next ones each time.
-    fn next<'a>(&mut self, all: &'a [u32], most: usize) -> impl Iterator<Item = &'a u32> {
+    fn next<'a, T>(
+        &mut self,
+        all: &'a [T],
+        most: usize,
+    ) -> impl Iterator<Item = &'a T> + use<'a, T> {
         let begin = self.begins_at % all.len().max(1);
         self.begins_at = begin + most;
         all.iter().cycle().skip(begin).take(most.min(all.len()))

@@ -616,7 +616,10 @@ impl Members {
         let own = self.own_cpus.get(&tid);
         match own {
             Some(own) => own == cpus,
-            None => *cpus == self.everywhere || self.pinned.as_ref() == Some(cpus),
+            None => {
+                let mut recent = self.recent_pins.iter().flatten().chain(&self.pinned);
+                *cpus == self.everywhere || recent.any(|of_slot| of_slot == cpus)
+            }
         }
     }
 

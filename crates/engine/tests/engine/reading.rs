@@ -219,3 +219,26 @@ fn thread_in_the_middle_of_a_switch_wishes_nothing_needs_fifo() {
         assert_eq!(wish.map(|it| it.original), None, "its owner chose nothing");
     });
 }
+
+#[test]
+fn each_of_many_threads_that_moves_is_found() {
+    let own = thread::affinity(0).unwrap();
+    let Some(cpu) = own.iter().next().filter(|_| own.len() > 1) else {
+        return eprintln!("skipped: there is one CPU");
+    };
+    let threads: Vec<Parked> = (0..70).map(|_| Parked::ordinary()).collect();
+    let threads: Vec<&Parked> = threads.iter().collect();
+    let mut job = Job::start(Attributes::other(0), own.clone());
+    job.roster.online = own;
+    job.has(&threads);
+    let tids = sorted(&threads);
+    for (at, tid) in [(69, tids[69]), (0, tids[0]), (65, tids[65])] {
+        let mut looks = 0..2;
+        assert!(!looks.any(|_| job.roster.may_have_moved(&job.members)), "{at}: none has moved");
+        thread::set_affinity(tid, &CpuSet::from_iter([cpu])).unwrap();
+        let mut looks = 0..2;
+        assert!(looks.any(|_| job.roster.may_have_moved(&job.members)), "{at}");
+        assert!(job.refresh(), "{at}: it is not in its place");
+        assert!(job.members.threads()[at].user_pinned, "{at}");
+    }
+}

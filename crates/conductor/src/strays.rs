@@ -43,17 +43,28 @@ const THREADS_OF_OTHERS_AT_ONCE: usize = 1024;
 
 /// A thread that left its job by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stray {
+pub struct Stray<A = Action> {
     pub job: JobId,
     pub tid: u32,
+    /// It was a member at that moment, in ticks since boot: a younger one may have its number.
+    pub was_there_ticks: u64,
     /// The attributes that it had; absent where nothing is done to those.
     pub normal: Option<Attributes>,
     /// The CPUs that the job's threads might use.
     pub everywhere: CpuSet,
     /// Gives back to it what it had.
-    pub actions: Vec<Action>,
+    pub actions: Vec<A>,
     /// Timetables of this generation do not have it any more.
     pub gone_from: u64,
+}
+
+impl Stray {
+    /// The same, with actions that name descriptors.
+    pub fn bind<B>(self, bind: impl FnMut(Action) -> Option<B>) -> Stray<B> {
+        let Stray { job, tid, was_there_ticks, normal, everywhere, actions, gone_from } = self;
+        let actions = actions.into_iter().filter_map(bind).collect();
+        Stray { job, tid, was_there_ticks, normal, everywhere, actions, gone_from }
+    }
 }
 
 /// A look for strays that was made.
@@ -124,9 +135,9 @@ impl Conductor {
             self.schedule.renew();
         }
         let gone_from = self.generation + 1;
-        let stray = |Gone { tid, normal, actions }| {
+        let stray = |Gone { tid, was_there_ticks, normal, actions }| {
             let everywhere = everywhere.clone();
-            Stray { job: id, tid, normal, everywhere, actions, gone_from }
+            Stray { job: id, tid, was_there_ticks, normal, everywhere, actions, gone_from }
         };
         Some(alive.into_iter().map(stray).collect())
     }

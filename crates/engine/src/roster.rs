@@ -89,8 +89,8 @@ pub struct Roster {
     strays: Vec<u32>,
     /// The threads of processes that leave, each with its process: on file until they have left.
     leavers: Vec<(u32, u32)>,
-    /// Those found since they were last taken, each with when it was a member yet.
-    found: Vec<(Gone, u64)>,
+    /// Those found since they were last taken.
+    found: Vec<Gone>,
     /// Threads that came since there was a [`Part`].
     came: u32,
     /// How many of these there were.
@@ -352,10 +352,14 @@ impl Roster {
 
     /// A process that was let go is out of the job's cgroup, or is a member again where it stayed
     /// in; a single thread is in no timetable any more.
-    pub fn has_left(&mut self, number: u32) {
+    pub fn has_left(&mut self, number: u32, members: &Members) {
         self.leavers.retain(|&(pid, _)| pid != number);
         match &mut self.kind {
-            Kind::Cgroup { leaving, .. } => leaving.retain(|process| process.pid != number),
+            Kind::Cgroup { leaving, .. } => {
+                leaving.retain(|process| process.pid != number);
+                // Its threads are on file as members no more.
+                self.file_members(members);
+            }
             Kind::Threads { leaving, .. } => leaving.retain(|single| single.tid != number),
             Kind::Tree { .. } => {}
         }
@@ -453,14 +457,14 @@ impl Roster {
     /// Threads that the group has no more, and that live on. The members are on file before a
     /// timetable has them, and strays until they are as before.
     fn find_strays(&mut self, members: &mut Members, was_listed_ticks: u64) {
-        let gone = members.take_gone();
+        let gone = members.take_gone(was_listed_ticks);
         if !matches!(self.kind, Kind::Cgroup { .. }) {
             return;
         }
         let alive = gone.into_iter().filter(|gone| thread::attributes(gone.tid).is_ok());
         for gone in alive.filter(|gone| !gone.actions.is_empty()) {
             self.strays.push(gone.tid);
-            self.found.push((gone, was_listed_ticks));
+            self.found.push(gone);
         }
         self.file_members(members);
     }
@@ -474,14 +478,13 @@ impl Roster {
         }
     }
 
-    /// Threads that left by themselves and were not taken yet, each with when it was a member.
-    pub fn strays(&self) -> impl Iterator<Item = &(Gone, u64)> {
-        self.found.iter()
+    /// Threads that left by themselves and were not taken yet.
+    pub fn strays(&self) -> &[Gone] {
+        &self.found
     }
 
-    /// Threads that left by themselves since the last call, each with when it was a member yet, in
-    /// ticks since boot.
-    pub fn take_strays(&mut self) -> Vec<(Gone, u64)> {
+    /// Threads that left by themselves since the last call.
+    pub fn take_strays(&mut self) -> Vec<Gone> {
         std::mem::take(&mut self.found)
     }
 

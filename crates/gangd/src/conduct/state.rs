@@ -15,7 +15,7 @@ use std::{
 };
 
 use gang_bpf::{Meter, RunnableThread};
-use gang_conductor::{Candidate, Conductor, Home, Job, Measure, Note, Now, Regroup};
+use gang_conductor::{Candidate, Conductor, Home, Job, Measure, Note, Now, Regroup, Stray};
 use gang_engine::{
     bound::{Bound, ControlFile, ControlFiles, Handles, ProcessHandle},
     listeners::Listeners,
@@ -66,23 +66,6 @@ pub struct Leaver {
     pub gone_from: u64,
     /// The record that is on file meanwhile.
     pub record: Option<Record>,
-}
-
-/// A thread that left its job by itself.
-#[derive(Clone, Debug)]
-pub struct Stray {
-    pub job: JobId,
-    pub tid: u32,
-    /// It was a member at that moment, in ticks since boot: a younger one has its number.
-    pub was_there_ticks: u64,
-    /// The attributes that it had; absent where nothing is done to those.
-    pub normal: Option<Attributes>,
-    /// The CPUs that the job's threads might use.
-    pub everywhere: CpuSet,
-    /// Gives back to it what it had.
-    pub actions: Vec<Bound>,
-    /// Timetables of this generation do not have it any more.
-    pub gone_from: u64,
 }
 
 /// A job that is over.
@@ -136,7 +119,7 @@ pub struct State {
     /// The way to the thread that moves gangs between groups.
     pub regroups: Option<Sender<JobId>>,
     /// The way to the thread that lowers strays.
-    pub strays: Option<Sender<Stray>>,
+    pub strays: Option<Sender<Stray<Bound>>>,
     /// The job whose limits were looked at last.
     pub limits_seen: JobId,
     /// When a job could not take over its limits (monotonic).
@@ -268,20 +251,17 @@ impl State {
     /// Has threads lowered that left a job by themselves.
     fn send_strays(&mut self, id: JobId) {
         let Some(of) = self.registry.jobs.get_mut(&id) else { return };
-        let alive = of.roster.strays().map(|(gone, _)| gone.clone()).collect::<Vec<_>>();
+        let alive = of.roster.strays().to_vec();
         if alive.is_empty() {
             return;
         }
         let Some(strays) = self.core.lost(id, alive) else { return };
-        for (gone, was_there_ticks) in of.roster.take_strays() {
+        for gone in of.roster.take_strays() {
             let Some(stray) = strays.iter().find(|it| it.tid == gone.tid) else {
                 self.stray_is_back(id, gone.tid);
                 continue;
             };
-            let actions = bind(&self.registry, gone.actions);
-            let gang_conductor::Stray { job, tid, normal, everywhere, gone_from, .. } =
-                stray.clone();
-            let stray = Stray { job, tid, was_there_ticks, normal, everywhere, actions, gone_from };
+            let stray = stray.clone().bind(|action| Bound::new(action, &self.registry));
             // Where that thread has ended, the daemon ends.
             let _ = self.strays.as_ref().map(|way| way.send(stray));
         }
@@ -505,11 +485,7 @@ impl State {
     /// A process that was detached is out of the job's groups, or could not be moved out of them.
     pub fn has_left(&mut self, id: JobId, pid: u32, is_out: bool) -> Result<Option<Record>, Error> {
         let record = self.core.has_left(id, pid, is_out)?;
-        if let Some(of) = self.registry.jobs.get_mut(&id) {
-            of.roster.has_left(pid);
-        }
-        // Its threads are on file as members no more.
-        self.stray_is_back(id, pid);
+        self.left_roster(id, pid);
         Ok(record)
     }
 
@@ -552,8 +528,13 @@ impl State {
 
     /// A single thread that was detached is not on file any more.
     pub fn forget_single(&mut self, id: JobId, tid: u32) {
-        if let Some(of) = self.registry.jobs.get_mut(&id) {
-            of.roster.has_left(tid);
+        self.left_roster(id, tid);
+    }
+
+    fn left_roster(&mut self, id: JobId, number: u32) {
+        let home = self.core.jobs.get(&id).and_then(|job| job.home.as_ref());
+        if let (Some(home), Some(of)) = (home, self.registry.jobs.get_mut(&id)) {
+            of.roster.has_left(number, &home.members);
         }
     }
 

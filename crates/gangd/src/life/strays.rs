@@ -13,6 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use gang_conductor::Stray;
 use gang_engine::{bound::Bound, pins::Pins, singles, thread};
 use gang_schedule::CpuSet;
 use gang_timetable::{Action, record::Single};
@@ -21,15 +22,12 @@ use super::{
     detach::perform,
     waiting::{LONGEST, LOOK_EVERY},
 };
-use crate::{
-    conduct::{client_priority::ThreadPriority, state::Stray},
-    daemon::Daemon,
-};
+use crate::{conduct::client_priority::ThreadPriority, daemon::Daemon};
 
 impl Daemon {
     /// Lowers strays as they come. Returns when the conductor has ended.
-    pub fn lower_strays(&self, strays: &Receiver<Stray>) {
-        let mut waiting: Vec<(Instant, Stray)> = Vec::new();
+    pub fn lower_strays(&self, strays: &Receiver<Stray<Bound>>) {
+        let mut waiting: Vec<(Instant, Stray<Bound>)> = Vec::new();
         while let Ok(first) = strays.recv() {
             // A stray that spins may have the CPU of an ordinary thread.
             let mut priority = ThreadPriority::of(&self.client_priority, None);
@@ -52,7 +50,7 @@ impl Daemon {
     }
 
     /// Gives a stray what it had; false once nobody raises it any more.
-    fn lower_stray(&self, stray: &Stray) -> bool {
+    fn lower_stray(&self, stray: &Stray<Bound>) -> bool {
         let (job, tid) = (stray.job, stray.tid);
         let is_out = self.conductor.is_in_force(stray.gone_from);
         // Strays of a job that is over are released with it.
@@ -83,7 +81,7 @@ impl Daemon {
 
 impl Daemon {
     /// The threads that a stray has started since it was last read have what it had then.
-    fn release_started(&self, stray: &Stray, single: Single, pins: Option<&Pins>) {
+    fn release_started(&self, stray: &Stray<Bound>, single: Single, pins: Option<&Pins>) {
         let is_of_job = |tid| {
             let is_stray = self.conductor.ask(move |state| state.core.is_stray(tid));
             !is_stray.unwrap_or(true)

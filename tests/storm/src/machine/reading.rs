@@ -106,7 +106,7 @@ impl Machine {
             let were_given = pins.given.contains(&cpus);
             Some(Seen { tid, now, were_given, cpus, original, started_by })
         });
-        let gone = home.members.take_gone();
+        let gone = home.members.take_gone(was_listed);
         if let Placement::Cgroup { .. } = home.placement {
             let is_it = |thread: &super::Thread| thread.started <= was_listed;
             let alive = gone.into_iter().filter(|it| self.threads.get(&it.tid).is_some_and(is_it));

@@ -68,10 +68,20 @@ impl Daemon {
         self.strays.extend(strays);
     }
 
-    pub(super) fn stray_is_back(&mut self, machine: &mut Machine, job: JobId, tid: u32) {
+    fn stray_is_back(&mut self, machine: &mut Machine, job: JobId, tid: u32) {
+        let roster = self.rosters.get_mut(&job);
+        roster.into_iter().for_each(|it| it.strays.retain(|stray| *stray != tid));
+        self.file_members(machine, job);
+    }
+
+    pub(super) fn process_has_left(&mut self, machine: &mut Machine, job: JobId, pid: u32) {
+        self.rosters.entry(job).or_default().leaving.remove(&pid);
+        self.file_members(machine, job);
+    }
+
+    fn file_members(&self, machine: &mut Machine, job: JobId) {
         let home = self.core.jobs.get(&job).and_then(|job| job.home.as_ref());
-        if let (Some(home), Some(roster)) = (home, self.rosters.get_mut(&job)) {
-            roster.strays.retain(|stray| *stray != tid);
+        if let (Some(home), Some(roster)) = (home, self.rosters.get(&job)) {
             if let Placement::Cgroup { .. } = home.placement {
                 machine.file_members(job, home, roster);
             }

@@ -25,6 +25,8 @@ use gang_linux::{Error, Result, own_files};
 use gang_schedule::CpuSet;
 use gang_timetable::{Attributes, SchedPolicy, THREADS_MAX};
 
+use crate::thread;
+
 /// Sets that are remembered; gangs keep their CPUs from slot to slot, so that there are few.
 const SETS_MAX: usize = 64;
 /// CPUs of higher numbers are none that a thread can be restricted to.
@@ -190,6 +192,17 @@ impl Pins {
     }
 }
 
+/// Gives a thread back the CPUs that it could have without gangd, where it has those of a slot and
+/// did not choose them; true where it was restricted.
+pub fn unpin(tid: u32, everywhere: &CpuSet, pins: Option<&Pins>) -> bool {
+    let Ok(now) = thread::affinity(tid) else { return false };
+    now != *everywhere
+        && pins.is_some_and(|pins| pins.has_pinned(tid, &now))
+        && thread::set_affinity(tid, everywhere).is_ok()
+        // CPUs of it may be offline: then it has got what there is of them.
+        && thread::affinity(tid).is_ok_and(|after| after != now)
+}
+
 fn encode_own((tid, own): (&u32, &Attributes)) -> [u8; OWN_LENGTH] {
     let [a, b, c, d] = tid.to_ne_bytes();
     [
@@ -267,6 +280,26 @@ mod tests {
         assert_eq!((found.members(), found.own(7)), ((74, &[4][..]), Some(own[1].1)));
         drop(Pins::create(&path).unwrap());
         assert_eq!(Pins::read(&path).unwrap().unwrap().sets, []);
+    }
+
+    #[test]
+    fn thread_is_unpinned_once_also_where_cpus_are_offline() {
+        let online = thread::affinity(0).unwrap();
+        let slot: CpuSet = online.iter().take(1).collect();
+        let offline = CPUS_MAX - 1;
+        let everywhere: CpuSet = online.iter().chain([offline]).collect();
+        let mut pins = Pins::default();
+        for cpus in [&online, &slot] {
+            pins.give(cpus).unwrap();
+        }
+        // This thread is the only one that it is done to.
+        assert!(!unpin(0, &everywhere, Some(&pins)), "it has what there is of them");
+        assert!(!unpin(0, &everywhere, None));
+        if slot != online {
+            thread::set_affinity(0, &slot).unwrap();
+            assert!(unpin(0, &everywhere, Some(&pins)) && !unpin(0, &everywhere, Some(&pins)));
+            assert_eq!(thread::affinity(0).unwrap(), online);
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ use rustix::{io::Errno, process::Signal};
 use crate::{
     bound::ProcessHandle,
     listeners, page,
-    pins::Pins,
+    pins::{Pins, unpin},
     shared_group,
     singles::{self, Others},
     store::Store,
@@ -419,7 +419,8 @@ fn release_thread(tid: u32, record: &Past<'_>) -> bool {
 /// Gives a thread back what it had.
 fn release_to(tid: u32, normal: Attributes, record: &Past<'_>) -> bool {
     let normal = record.own(tid).unwrap_or(normal);
-    let unpinned = record.pins.as_ref().is_some_and(|pins| unpin(tid, record, pins));
+    let everywhere = everywhere(record);
+    let unpinned = unpin(tid, &everywhere, record.pins.as_ref());
     let Ok(now) = thread::attributes(tid) else { return unpinned };
     let had = gang_timetable::released(&now, &normal).filter(|_| !record.keeps_attributes);
     let Some(had) = had else { return unpinned };
@@ -429,21 +430,9 @@ fn release_to(tid: u32, normal: Attributes, record: &Past<'_>) -> bool {
     }
     if record.pins.is_none() && !record.affinity.is_empty() {
         // Refused where none of them is online any more; then any CPU is as good.
-        let _ = thread::set_affinity(tid, &everywhere(record));
+        let _ = thread::set_affinity(tid, &everywhere);
     }
     released.is_ok() || unpinned
-}
-
-/// Gives a thread back the CPUs that it could have without gangd, where it has none that it chose;
-/// true where it was restricted.
-fn unpin(tid: u32, record: &Record, pins: &Pins) -> bool {
-    let everywhere = everywhere(record);
-    let Ok(now) = thread::affinity(tid) else { return false };
-    now != everywhere
-        && pins.has_pinned(tid, &now)
-        && thread::set_affinity(tid, &everywhere).is_ok()
-        // CPUs of it may be offline: then it has got what there is of them.
-        && thread::affinity(tid).is_ok_and(|after| after != now)
 }
 
 /// The CPUs that a job could have without gangd.

@@ -25,7 +25,10 @@ use gang_timetable::{
     released, released_inheritor,
 };
 
-use crate::{pins::Pins, thread};
+use crate::{
+    pins::{Pins, unpin},
+    thread,
+};
 
 /// A thread of a process, as it is now.
 pub fn read(proc_root: &Path, pid: u32, tid: u32) -> gang_linux::Result<Single> {
@@ -248,14 +251,6 @@ pub fn release_started(
         changed |= unpin(tid, everywhere, pins);
     }
     changed
-}
-
-/// Gives a thread back its CPUs, where it has those of a slot.
-fn unpin(tid: u32, everywhere: &CpuSet, pins: Option<&Pins>) -> bool {
-    let is_given =
-        |cpus: &CpuSet| cpus != everywhere && pins.is_some_and(|pins| pins.has_pinned(tid, cpus));
-    thread::affinity(tid).is_ok_and(|cpus| is_given(&cpus))
-        && thread::set_affinity(tid, everywhere).is_ok()
 }
 
 /// Gives an inheritor what the member had; true where it had something of gangd's.

@@ -15,7 +15,7 @@
 //! it is the turn of its job. What has come into a job meanwhile is no stray. Where no job may lose
 //! a thread, no look is due.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gang_schedule::{CpuSet, JobId};
 use gang_timetable::{Action, Attributes, Gone, Standing, record::Placement};
@@ -120,16 +120,17 @@ impl Turn {
 impl Conductor {
     /// Threads that a job lost live on. Returns those that left by themselves. Absent while gangd
     /// moves the job's processes to other groups: to be asked again then.
-    pub fn lost(&mut self, id: JobId, alive: Vec<Gone>) -> Option<Vec<Stray>> {
+    pub fn lost(&mut self, id: JobId, mut alive: Vec<Gone>) -> Option<BTreeMap<u32, Stray>> {
         let home = self.jobs.get(&id).and_then(|job| job.home.as_ref());
-        let Some(home) = home else { return Some(Vec::new()) };
+        let Some(home) = home else { return Some(BTreeMap::new()) };
         match home.placement {
             Placement::Cgroup { other: None, .. } => {}
             Placement::Cgroup { .. } => return None,
-            Placement::Tree { .. } | Placement::Threads { .. } => return Some(Vec::new()),
+            Placement::Tree { .. } | Placement::Threads { .. } => return Some(BTreeMap::new()),
         }
         let everywhere = home.members.everywhere.clone();
-        let alive: Vec<Gone> = alive.into_iter().filter(|gone| self.is_stray(gone.tid)).collect();
+        let of_none = self.of_no_job(alive.iter().map(|gone| gone.tid).collect());
+        alive.retain(|gone| of_none.contains(&gone.tid));
         if !alive.is_empty() {
             // The timetables in force still have them.
             self.schedule.renew();
@@ -137,15 +138,31 @@ impl Conductor {
         let gone_from = self.generation + 1;
         let stray = |Gone { tid, was_there_ticks, normal, actions }| {
             let everywhere = everywhere.clone();
-            Stray { job: id, tid, was_there_ticks, normal, everywhere, actions, gone_from }
+            let stray =
+                Stray { job: id, tid, was_there_ticks, normal, everywhere, actions, gone_from };
+            (tid, stray)
         };
         Some(alive.into_iter().map(stray).collect())
     }
 
-    /// Whether a stray is one yet: no job has it.
-    pub fn is_stray(&self, tid: u32) -> bool {
-        let homes = self.jobs.values().filter_map(|job| job.home.as_ref());
-        !homes.into_iter().any(|home| home.members.knows(tid))
+    /// Of these threads, those that no job has: a stray of which that holds is one yet.
+    pub fn of_no_job(&self, mut tids: BTreeSet<u32>) -> BTreeSet<u32> {
+        for home in self.jobs.values().filter_map(|job| job.home.as_ref()) {
+            let threads = home.members.threads();
+            if threads.len() < tids.len() {
+                for thread in threads {
+                    tids.remove(&thread.tid);
+                }
+            } else {
+                tids.retain(|&tid| !home.members.knows(tid));
+            }
+        }
+        tids
+    }
+
+    /// Whether a thread is of no job.
+    pub fn is_of_no_job(&self, tid: u32) -> bool {
+        !self.of_no_job([tid].into()).is_empty()
     }
 
     /// The jobs whose threads may have something of gangd's. Those of a job that was just released

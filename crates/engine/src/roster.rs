@@ -493,9 +493,9 @@ impl Roster {
         self.strays.iter().copied()
     }
 
-    /// A stray has nothing of gangd's any more, or is a member again.
-    pub fn forget_stray(&mut self, tid: u32, members: &Members) {
-        self.strays.retain(|stray| *stray != tid);
+    /// Strays have nothing of gangd's any more, or are members again.
+    pub fn forget_strays(&mut self, tids: &BTreeSet<u32>, members: &Members) {
+        self.strays.retain(|stray| !tids.contains(stray));
         self.file_members(members);
     }
 

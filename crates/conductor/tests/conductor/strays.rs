@@ -131,3 +131,23 @@ fn settled_conductor_has_no_look_due() {
     assert_eq!(core.sleep_ns(later.utc_ns, BEAT_NS), BEAT_NS, "it would not sleep any more");
     assert_eq!(core.strays_due(later), []);
 }
+
+#[test]
+fn threads_of_no_job_are_those_that_nobody_knows() {
+    let mut core = conductor();
+    let threads = [vec![3], (10..200).collect::<Vec<u32>>(), vec![4, 7, 250]];
+    for (id, tids) in (1..).map(JobId).zip(&threads) {
+        let threads = tids.iter().map(|&tid| Thread::new(tid, Attributes::other(0)));
+        let mut home = home(cgroup());
+        home.members = home.members.with_threads(threads.collect());
+        assert_eq!(core.register(NOW, candidate(1)), Ok(id));
+        core.attach(NOW, id, home, (PID, STARTED)).unwrap();
+    }
+    for asked in [vec![], vec![3], vec![5], vec![1, 3, 4, 11, 201, 250], (1..300).collect()] {
+        let asked: BTreeSet<u32> = asked.into_iter().collect();
+        let is_free = |tid: &u32| !threads.iter().any(|of_job| of_job.contains(tid));
+        let free: BTreeSet<u32> = asked.iter().copied().filter(is_free).collect();
+        assert!(asked.iter().all(|tid| core.is_of_no_job(*tid) == free.contains(tid)));
+        assert_eq!(core.of_no_job(asked), free);
+    }
+}

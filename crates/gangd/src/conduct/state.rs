@@ -8,7 +8,7 @@
 //! before the decision that needs them. They go after the actions that name them were bound.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::Path,
     sync::{Arc, mpsc::Sender},
     time::Duration,
@@ -256,23 +256,32 @@ impl State {
             return;
         }
         let Some(strays) = self.core.lost(id, alive) else { return };
-        for gone in of.roster.take_strays() {
-            let Some(stray) = strays.iter().find(|it| it.tid == gone.tid) else {
-                self.stray_is_back(id, gone.tid);
-                continue;
-            };
-            let stray = stray.clone().bind(|action| Bound::new(action, &self.registry));
+        let found = of.roster.take_strays().into_iter().map(|gone| gone.tid);
+        let back: BTreeSet<u32> = found.filter(|tid| !strays.contains_key(tid)).collect();
+        self.strays_are_back(id, &back);
+        for stray in strays.into_values() {
+            let stray = stray.bind(|action| Bound::new(action, &self.registry));
             // Where that thread has ended, the daemon ends.
             let _ = self.strays.as_ref().map(|way| way.send(stray));
         }
     }
 
-    /// A stray has nothing of gangd's any more, or is a member of a job again.
-    pub fn stray_is_back(&mut self, id: JobId, tid: u32) {
+    /// Strays have nothing of gangd's any more, or are members of a job again.
+    pub fn strays_are_back(&mut self, id: JobId, tids: &BTreeSet<u32>) {
         let home = self.core.jobs.get(&id).and_then(|job| job.home.as_ref());
-        if let (Some(home), Some(of)) = (home, self.registry.jobs.get_mut(&id)) {
-            of.roster.forget_stray(tid, &home.members);
+        let of = self.registry.jobs.get_mut(&id).filter(|_| !tids.is_empty());
+        if let Some((home, of)) = home.zip(of) {
+            of.roster.forget_strays(tids, &home.members);
         }
+    }
+
+    /// Of threads that left these jobs by themselves, those that no job has. What a job that is over
+    /// left behind is released with it.
+    pub fn strays_among(&self, strays: &[(JobId, u32)]) -> BTreeSet<(JobId, u32)> {
+        let of_none = self.core.of_no_job(strays.iter().map(|&(_, tid)| tid).collect());
+        let is_stray =
+            |(job, tid): &(JobId, u32)| self.core.jobs.contains_key(job) && of_none.contains(tid);
+        strays.iter().copied().filter(is_stray).collect()
     }
 
     /// Whether a job has lost a thread that lives on, or one of its threads chose other CPUs.

@@ -62,10 +62,10 @@ impl Daemon {
         };
         let Some(strays) = self.core.lost(job, roster.found.clone()) else { return };
         let found = std::mem::take(&mut roster.found);
-        for gone in found.iter().filter(|gone| !strays.iter().any(|it| it.tid == gone.tid)) {
+        for gone in found.iter().filter(|gone| !strays.contains_key(&gone.tid)) {
             self.stray_is_back(machine, job, gone.tid);
         }
-        self.strays.extend(strays);
+        self.strays.extend(strays.into_values());
     }
 
     fn stray_is_back(&mut self, machine: &mut Machine, job: JobId, tid: u32) {
@@ -124,14 +124,14 @@ impl Daemon {
             let is_out = in_force >= Some(stray.gone_from);
             // What a job that is over left behind is released with it.
             let is_stray = self.core.jobs.contains_key(&stray.job)
-                && self.core.is_stray(stray.tid)
+                && self.core.is_of_no_job(stray.tid)
                 && machine.is_outside(stray.job, stray.tid);
             if is_stray {
                 // CPUs that it was not given it has by its owner's choice.
                 let has_pinned = machine.has_given_cpus(stray.job, stray.tid);
                 let is_due = |it: &&Action| has_pinned || !matches!(it, Action::Affinity { .. });
                 stray.actions.iter().filter(is_due).for_each(|action| machine.perform(action));
-                let is_of_job = |tid| !self.core.is_stray(tid);
+                let is_of_job = |tid| !self.core.is_of_no_job(tid);
                 let (normal, everywhere) = (stray.normal, &stray.everywhere);
                 machine.release_started(stray.job, stray.tid, normal, everywhere, is_of_job);
             }

@@ -367,7 +367,7 @@ fn release_other(other: &Group, record: &Past<'_>) -> Found {
 /// Releases members that left the groups of their job by themselves, and that no job has.
 fn release_strays(record: &Past<'_>, on_file: &OnFile<'_>) -> Found {
     let proc_root = record.proc_root;
-    let (ticks, members) = record.pins.as_ref().map(Pins::members).unwrap_or_default();
+    let members = record.pins.iter().flat_map(Pins::members);
     let Placement::Cgroup { group, other, .. } = &record.placement else {
         return Found::default();
     };
@@ -376,9 +376,9 @@ fn release_strays(record: &Past<'_>, on_file: &OnFile<'_>) -> Found {
         .flatten()
         .flat_map(|group| or_default(Group::at(group).threads()))
         .collect();
-    let outside = members.iter().copied().filter(|tid| !inside.contains(tid));
+    let outside = members.filter(|(tid, _)| !inside.contains(tid));
     // The number of one that has ended may be a younger one's.
-    let stray = |tid| singles::stray(proc_root, tid, ticks);
+    let stray = |(tid, was_there_ticks)| singles::stray(proc_root, tid, was_there_ticks);
     let mut strays: Vec<Single> = outside.filter_map(stray).collect();
     if strays.is_empty() {
         return Found::default();

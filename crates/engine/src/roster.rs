@@ -85,8 +85,9 @@ pub struct Roster {
     /// How many threads it had when they were last read, and when that was, in ticks since boot.
     listed: usize,
     listed_ticks: u64,
-    /// Threads that left by themselves and are not as before yet: on file until they are.
-    strays: Vec<u32>,
+    /// Threads that left by themselves and are not as before yet, each with when it was a member, in
+    /// ticks since boot: on file until they are.
+    strays: BTreeMap<u32, u64>,
     /// The threads of processes that leave, each with its process: on file until they have left.
     leavers: Vec<(u32, u32)>,
     /// Those found since they were last taken.
@@ -170,7 +171,7 @@ impl Roster {
             others: Others::default(),
             listed: 0,
             listed_ticks: 0,
-            strays: Vec::new(),
+            strays: BTreeMap::new(),
             leavers: Vec::new(),
             found: Vec::new(),
             came: 0,
@@ -436,7 +437,7 @@ impl Roster {
         });
         self.note_rt_limits(members, &new);
         self.find_strays(members, was_listed_ticks);
-        leavers.extend(&self.strays);
+        leavers.extend(self.strays.keys());
         let is_other = self.note_owners(members, proc_root, &new) || is_other;
         // From now on its group can be frozen as a whole.
         let is_other = is_other || (had_foreign && !members.has_foreign_that_run());
@@ -463,7 +464,7 @@ impl Roster {
         }
         let alive = gone.into_iter().filter(|gone| thread::attributes(gone.tid).is_ok());
         for gone in alive.filter(|gone| !gone.actions.is_empty()) {
-            self.strays.push(gone.tid);
+            self.strays.insert(gone.tid, gone.was_there_ticks);
             self.found.push(gone);
         }
         self.file_members(members);
@@ -471,9 +472,10 @@ impl Roster {
 
     fn file_members(&mut self, members: &Members) {
         let tids = members.threads().iter().map(|thread| thread.tid);
-        let tids = tids.chain(self.strays.iter().copied());
         let tids = tids.chain(self.leavers.iter().map(|&(_, tid)| tid));
-        if let Err(error) = self.pins.set_members(self.listed_ticks, tids) {
+        // A stray is in the one list before it is off the other.
+        let filed = self.pins.set_strays(&self.strays);
+        if let Err(error) = filed.and(self.pins.set_members(self.listed_ticks, tids)) {
             tracing::warn!(%error, "a release may not find threads that leave their job");
         }
     }
@@ -490,12 +492,12 @@ impl Roster {
 
     /// Those that are not as before yet.
     pub fn strays_on_file(&self) -> impl Iterator<Item = u32> {
-        self.strays.iter().copied()
+        self.strays.keys().copied()
     }
 
     /// Strays have nothing of gangd's any more, or are members again.
     pub fn forget_strays(&mut self, tids: &BTreeSet<u32>, members: &Members) {
-        self.strays.retain(|stray| !tids.contains(stray));
+        self.strays.retain(|stray, _| !tids.contains(stray));
         self.file_members(members);
     }
 

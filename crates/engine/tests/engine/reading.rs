@@ -8,8 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gang_engine::{bound::ProcessHandle, roster::Roster, thread};
+use gang_engine::{bound::ProcessHandle, pins::Pins, roster::Roster, thread};
 use gang_harness::wait_until;
+use gang_linux::clock;
 use gang_schedule::CpuSet;
 use gang_timetable::{Attributes, Known, Members, SchedPolicy, THREADS_MAX};
 
@@ -241,4 +242,25 @@ fn each_of_many_threads_that_moves_is_found() {
         assert!(job.refresh(), "{at}: it is not in its place");
         assert!(job.members.threads()[at].user_pinned, "{at}");
     }
+}
+
+#[test]
+fn stray_is_on_file_with_when_it_was_a_member() {
+    let threads = [Parked::ordinary(), Parked::ordinary()];
+    let [stays, leaves] = &threads;
+    let mut job = Job::start(Attributes::other(0), everywhere());
+    job.roster.pins = Pins::create(&job.directory.path().join("1.pins")).unwrap();
+    job.has(&[stays, leaves]);
+    let was_there_ticks = clock::boot_ticks();
+    let on_file = |job: &Job, of: &Parked| {
+        job.roster.pins.members().find(|(tid, _)| *tid == of.tid).map(|(_, at)| at)
+    };
+    for _ in 0..2 {
+        wait_until("it is later", || clock::boot_ticks() > was_there_ticks + 1);
+        job.has(&[stays]);
+        assert!(on_file(&job, leaves).unwrap() <= was_there_ticks);
+        assert!(on_file(&job, stays).unwrap() > was_there_ticks);
+    }
+    job.roster.forget_strays(&[leaves.tid].into(), &job.members);
+    assert_eq!(on_file(&job, leaves), None);
 }

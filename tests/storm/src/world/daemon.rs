@@ -69,8 +69,9 @@ impl Daemon {
     }
 
     fn stray_is_back(&mut self, machine: &mut Machine, job: JobId, tid: u32) {
-        let roster = self.rosters.get_mut(&job);
-        roster.into_iter().for_each(|it| it.strays.retain(|stray| *stray != tid));
+        if let Some(roster) = self.rosters.get_mut(&job) {
+            roster.strays.remove(&tid);
+        }
         self.file_members(machine, job);
     }
 

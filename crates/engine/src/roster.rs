@@ -33,6 +33,7 @@ use crate::{
 enum Kind {
     Cgroup {
         threads: OpenFile,
+        processes: OpenFile,
         cpu: Option<OpenFile>,
         pressure: Option<OpenFile>,
         /// Still in the group, and not of the job any more.
@@ -113,10 +114,11 @@ pub struct Roster {
     suspects: Vec<u32>,
     /// The user to whom the job belongs; absent where members of all users are treated alike.
     pub owner_uid: Option<u32>,
-    /// The process of each thread whose owner was looked at.
-    processes_of: BTreeMap<u32, u32>,
-    /// These processes.
-    firsts: Vec<u32>,
+    /// The processes of the threads that were last read, where these could be listed.
+    pids: Vec<u32>,
+    are_listed: bool,
+    /// Of those whose owner was looked at: whether this is another user than the job's.
+    are_foreign: BTreeMap<u32, bool>,
     /// Looks at the owners of some of them in turn.
     owners: Turn,
 }
@@ -140,11 +142,18 @@ impl Roster {
         in_idle_group: bool,
     ) -> gang_linux::Result<Roster> {
         let threads = OpenFile::open(group, "cgroup.threads")?;
+        let processes = OpenFile::open(group, "cgroup.procs")?;
         let cpu = if_there(OpenFile::open(group, "cpu.stat"))?;
         // A kernel may refuse it, and jobs do without.
         let pressure = OpenFile::open(group, "cpu.pressure").ok();
-        let kind =
-            Kind::Cgroup { threads, cpu, pressure, leaving: Vec::new(), expected: Vec::new() };
+        let kind = Kind::Cgroup {
+            threads,
+            processes,
+            cpu,
+            pressure,
+            leaving: Vec::new(),
+            expected: Vec::new(),
+        };
         Ok(Roster::new(kind, control_files, in_idle_group))
     }
 
@@ -186,8 +195,9 @@ impl Roster {
             moved: Turn::default(),
             suspects: Vec::new(),
             owner_uid: None,
-            processes_of: BTreeMap::new(),
-            firsts: Vec::new(),
+            pids: Vec::new(),
+            are_listed: false,
+            are_foreign: BTreeMap::new(),
             owners: Turn::default(),
         }
     }
@@ -207,11 +217,18 @@ impl Roster {
         }
         (self.control_files, self.in_idle_group) = (to.control_files, to.in_idle_group);
         if let (
-            Kind::Cgroup { threads, cpu, pressure, .. },
-            Kind::Cgroup { threads: threads_now, cpu: cpu_now, pressure: pressure_now, .. },
+            Kind::Cgroup { threads, processes, cpu, pressure, .. },
+            Kind::Cgroup {
+                threads: threads_now,
+                processes: processes_now,
+                cpu: cpu_now,
+                pressure: pressure_now,
+                ..
+            },
         ) = (&mut self.kind, to.kind)
         {
-            (*threads, *cpu, *pressure) = (threads_now, cpu_now, pressure_now);
+            (*threads, *processes) = (threads_now, processes_now);
+            (*cpu, *pressure) = (cpu_now, pressure_now);
         }
     }
 
@@ -556,32 +573,62 @@ impl Roster {
         }
     }
 
-    /// A program may become another user's at any moment. Threads that are new are looked at, and
-    /// some of the processes in turn. True where some thread is to be scheduled otherwise.
+    /// A program may become another user's at any moment. Processes that are new are looked at, and
+    /// some of the others in turn: a look is a file of /proc, so that threads have none of their
+    /// own. True where some thread is to be scheduled otherwise.
     fn note_owners(&mut self, members: &mut Members, proc_root: &Path, new: &[u32]) -> bool {
         let Some(owner_uid) = self.owner_uid else { return false };
-        let mut is_other = false;
         // One that ended meanwhile is nobody's.
-        for (&tid, of) in new.iter().filter_map(|tid| Some((tid, owner(proc_root, *tid)?))) {
-            self.processes_of.insert(tid, of.pid);
-            is_other |= members.note_owner(tid, !of.is_signalled_by(owner_uid), true);
+        let is_foreign = |pid| Some(!owner(proc_root, pid)?.is_signalled_by(owner_uid));
+        let mut note = |pid, is_foreign| {
+            let is_new = |tid: u32| new.binary_search(&tid).is_ok();
+            let tids = process::threads(proc_root, pid).unwrap_or_default().into_iter();
+            let others = tids.map(|tid| members.note_owner(tid, is_foreign, is_new(tid)));
+            others.fold(false, |any, is_other| any || is_other)
+        };
+        let mut is_other = false;
+        self.are_listed &= new.is_empty();
+        if !self.are_listed {
+            // Where they cannot be listed, they are the next time.
+            self.are_listed = self.list_processes(proc_root).is_ok();
+            for &pid in &self.pids {
+                let known = self.are_foreign.get(&pid).copied();
+                let Some(is_foreign) = known.or_else(|| is_foreign(pid)) else { continue };
+                self.are_foreign.insert(pid, is_foreign);
+                is_other |= is_foreign && note(pid, true);
+            }
         }
-        if !new.is_empty() || self.processes_of.len() != members.threads().len() {
-            self.processes_of.retain(|&tid, _| members.knows(tid));
-            self.firsts = self.processes_of.values().copied().collect();
-            self.firsts.sort_unstable();
-            self.firsts.dedup();
-        }
-        for &pid in self.owners.next(&self.firsts, OWNERS_SEEN_AGAIN) {
-            let Some(of) = owner(proc_root, pid) else { continue };
-            let is_foreign = !of.is_signalled_by(owner_uid);
-            if is_foreign != members.is_foreign(pid) {
-                let all = self.processes_of.iter().filter(|(_, of)| **of == pid);
-                all.for_each(|(&tid, _)| is_other |= members.note_owner(tid, is_foreign, false));
+        for &pid in self.owners.next(&self.pids, OWNERS_SEEN_AGAIN) {
+            let Some(is_foreign) = is_foreign(pid) else { continue };
+            let was_foreign = self.are_foreign.insert(pid, is_foreign) == Some(true);
+            if is_foreign || was_foreign {
+                is_other |= note(pid, is_foreign);
             }
         }
         self.note_processes(members);
         is_other
+    }
+
+    /// Lists the processes of the threads that were just read: no thread is of a younger one.
+    fn list_processes(&mut self, proc_root: &Path) -> gang_linux::Result<()> {
+        match &self.kind {
+            Kind::Cgroup { processes, expected, .. } => {
+                processes.numbers(&mut self.bytes, &mut self.pids)?;
+                // Those that are going to come are of one process.
+                let coming = expected.first().and_then(|&tid| owner(proc_root, tid));
+                self.pids.extend(coming.map(|of| of.pid));
+            }
+            Kind::Tree { processes, .. } => {
+                self.pids = processes.iter().map(|process| process.pid).collect();
+            }
+            Kind::Threads { singles, .. } => {
+                self.pids = singles.iter().map(|single| single.pid).collect();
+            }
+        }
+        self.pids.sort_unstable();
+        self.pids.dedup();
+        self.are_foreign.retain(|pid, _| self.pids.binary_search(pid).is_ok());
+        Ok(())
     }
 
     /// An owner may set the attributes of a thread at any moment. Some threads are looked at in

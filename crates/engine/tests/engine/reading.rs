@@ -264,3 +264,44 @@ fn stray_is_on_file_with_when_it_was_a_member() {
     job.roster.forget_strays(&[leaves.tid].into(), &job.members);
     assert_eq!(on_file(&job, leaves), None);
 }
+
+#[test]
+fn owners_are_read_of_processes_alone() {
+    let threads: Vec<Parked> = (0..40).map(|_| Parked::ordinary()).collect();
+    let threads: Vec<&Parked> = threads.iter().collect();
+    let mut job = Job::start(Attributes::other(0), thread::affinity(0).unwrap());
+    job.roster.owner_uid = Some(1000);
+    // Nothing is there of single threads but their numbers.
+    let proc_root = tempfile::tempdir().unwrap();
+    let process = proc_root.path().join("7");
+    for thread in &threads {
+        fs::create_dir_all(process.join(format!("task/{}", thread.tid))).unwrap();
+    }
+    let group = job.directory.path().to_owned();
+    let is_of = |uid: u32| {
+        let text = format!("Tgid:\t7\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n");
+        fs::write(process.join("status"), text).unwrap();
+    };
+    let mut has = |threads: &[&Parked]| {
+        let list: String = threads.iter().map(|thread| format!("{}\n", thread.tid)).collect();
+        fs::write(group.join("cgroup.threads"), list).unwrap();
+        let is_other = job.roster.refresh(&mut job.members, proc_root.path()).unwrap();
+        let foreign = job.members.threads().iter().filter(|thread| thread.is_foreign);
+        (is_other, foreign.count())
+    };
+    fs::write(group.join("cgroup.procs"), "7\n").unwrap();
+    is_of(1000);
+    assert_eq!(has(&threads[..10]), (true, 0));
+    is_of(1001);
+    assert_eq!(has(&threads[..20]), (true, 20), "those that are known, and those that are new");
+    assert_eq!(has(&threads[..20]), (false, 20));
+    assert_eq!(has(&threads[..30]), (true, 30));
+    is_of(1000);
+    assert_eq!(has(&threads[..30]), (true, 0));
+    // Where the process cannot be looked at when its threads come, it is the next time.
+    is_of(1001);
+    fs::rename(process.join("status"), process.join("hidden")).unwrap();
+    assert_eq!(has(&threads), (true, 0));
+    fs::rename(process.join("hidden"), process.join("status")).unwrap();
+    assert_eq!(has(&threads), (true, 40));
+}

@@ -15,6 +15,7 @@ use crate::{
     life::{self, Moment},
     published::Published,
     quota::Quota,
+    strays::Looks,
     survey::Round,
 };
 
@@ -140,6 +141,7 @@ pub struct Conductor {
     /// Jobs that were released, each with the generation of the timetable that came with the orders
     /// to do so, until it was looked for strays after that.
     pub(crate) just_released: BTreeMap<JobId, u64>,
+    pub(crate) looks: Looks,
     /// When the last step began.
     pub(crate) step_began: Now,
     /// The clock was set back after the last timetable was made.
@@ -187,6 +189,7 @@ impl Conductor {
             has_new_members: BTreeSet::new(),
             stopped: BTreeSet::new(),
             just_released: BTreeMap::new(),
+            looks: Looks::default(),
             step_began: Now::default(),
             was_set_back: false,
             confined: BTreeMap::new(),

@@ -66,7 +66,7 @@ pub use planning::{Due, Followed, NewThreads, Planning};
 pub use refused::Refused;
 pub use regroup::Regroup;
 pub use short_lived::{ShortLived, ShortLivedGang};
-pub use strays::Stray;
+pub use strays::{Looked, Stray};
 pub use survey::{Counted, JobSeen};
 pub use suspension::Suspension;
 pub use uncontended::{Measured, Uncontended};

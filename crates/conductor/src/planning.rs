@@ -73,6 +73,20 @@ impl NewThreads {
             NewThreads::Anywhere => true,
         }
     }
+
+    /// These, and those of further gangs.
+    #[must_use]
+    pub fn and(self, mut others: BTreeSet<JobId>) -> NewThreads {
+        match self {
+            NewThreads::None if others.is_empty() => NewThreads::None,
+            NewThreads::None => NewThreads::Of(others),
+            NewThreads::Of(mut jobs) => {
+                jobs.append(&mut others);
+                NewThreads::Of(jobs)
+            }
+            NewThreads::Anywhere => NewThreads::Anywhere,
+        }
+    }
 }
 
 /// The step that is due now.
@@ -115,6 +129,8 @@ impl Conductor {
         let since_ns = now.monotonic_ns.saturating_sub(before.monotonic_ns);
         if now.utc_ns + SET_BACK_NS_MIN <= before.utc_ns + since_ns {
             self.was_set_back = true;
+            // The next look for strays would be a far one.
+            self.looks.at_ns = None;
             self.state_anew();
         }
         self.account(now);
@@ -755,5 +771,10 @@ mod tests {
         assert_eq!(of(&NewThreads::None), [false, false]);
         assert_eq!(of(&NewThreads::Of([JobId(2)].into())), [false, true]);
         assert_eq!(of(&NewThreads::Anywhere), [true, true]);
+        let both = |new: NewThreads| new.and([JobId(1)].into());
+        assert_eq!(of(&both(NewThreads::Of([JobId(2)].into()))), [true, true]);
+        assert_eq!(of(&both(NewThreads::None)), [true, false]);
+        assert!(NewThreads::None.and(BTreeSet::new()).is_none());
+        assert_eq!(both(NewThreads::Anywhere), NewThreads::Anywhere);
     }
 }

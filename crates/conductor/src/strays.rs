@@ -7,85 +7,219 @@
 //! Approach: the groups are looked at now and then. A thread that is lost and lives on is a
 //! *stray*. It gets back what it had, again and again until no switcher follows a timetable that
 //! has it. So do threads that it has started since it was last read. Meanwhile it stays on file as a
-//! member of its job.
+//! member of its job. A look is at some jobs, in turn: first at those whose threads may be raised.
 //!
-//! Properties: a stray is as its owner had it `LOOK_EVERY_NS` and one period later at most,
-//! whatever the length of slices. What has come into a job meanwhile is no stray.
+//! Properties: one look is at [`JOBS_AT_ONCE`] jobs at most, and a rest follows that is `PART` times
+//! as long as the look. While no more gangs have slots, and looks take less than 2 ms, a stray is as
+//! its owner had it `LOOK_EVERY_NS` and one period later, whatever the length of slices; else when
+//! it is the turn of its job. What has come into a job meanwhile is no stray. Where no job may lose
+//! a thread, no look is due.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use gang_schedule::{CpuSet, JobId};
 use gang_timetable::{Action, Attributes, Gone, Standing, record::Placement};
 
-use crate::{Conductor, Job, planning::SURVEY_AHEAD_NS};
+use crate::{Conductor, Job, Now, planning::SURVEY_AHEAD_NS};
 
-/// How often it is looked for strays.
+/// How often it is looked for strays (UTC).
 const LOOK_EVERY_NS: u64 = 40_000_000;
 
 /// Looks wait for the end of a gap where periods are no longer: no gang is disturbed then.
 const PERIOD_NS_MAX: u64 = 50_000_000;
 
+/// One part in so many of the time is spent on looking for strays.
+const PART: u64 = 20;
+
+/// Jobs that one look is at, at most. So many of these are others than those whose threads may be
+/// raised, where there are others.
+pub const JOBS_AT_ONCE: usize = 32;
+const OTHERS_AT_ONCE: usize = 8;
+
+/// So many threads together have the jobs of one look that are raised, and the others, unless the
+/// first one has more: its list of threads is read as a whole.
+const THREADS_AT_ONCE: usize = 4096;
+const THREADS_OF_OTHERS_AT_ONCE: usize = 1024;
+
 /// A thread that left its job by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stray {
+pub struct Stray<A = Action> {
     pub job: JobId,
     pub tid: u32,
+    /// It was a member at that moment, in ticks since boot: a younger one may have its number.
+    pub was_there_ticks: u64,
     /// The attributes that it had; absent where nothing is done to those.
     pub normal: Option<Attributes>,
     /// The CPUs that the job's threads might use.
     pub everywhere: CpuSet,
     /// Gives back to it what it had.
-    pub actions: Vec<Action>,
+    pub actions: Vec<A>,
     /// Timetables of this generation do not have it any more.
     pub gone_from: u64,
+}
+
+impl Stray {
+    /// The same, with actions that name descriptors.
+    pub fn bind<B>(self, bind: impl FnMut(Action) -> Option<B>) -> Stray<B> {
+        let Stray { job, tid, was_there_ticks, normal, everywhere, actions, gone_from } = self;
+        let actions = actions.into_iter().filter_map(bind).collect();
+        Stray { job, tid, was_there_ticks, normal, everywhere, actions, gone_from }
+    }
+}
+
+/// A look for strays that was made.
+#[derive(Clone, Debug, Default)]
+pub struct Looked {
+    /// The jobs that were looked at.
+    pub jobs: Vec<JobId>,
+    /// Those of them with threads that stand otherwise because of what was found.
+    pub astray: BTreeSet<JobId>,
+    /// The CPU time that the look took.
+    pub spent_ns: u64,
+    /// Some switcher has not taken the last timetable yet.
+    pub is_behind: bool,
+}
+
+/// When to look for strays, and at which jobs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Looks {
+    /// When to look next (UTC).
+    pub at_ns: Option<u64>,
+    /// Where the turn is of those whose threads may be raised, and of others.
+    next_raised: Turn,
+    next_other: Turn,
+}
+
+/// Whose turn is next of jobs in order of number: this one, or the first one after it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Turn(u64);
+
+impl Turn {
+    /// The next ones, `most` of them at most, that have so many threads together or are one.
+    fn next(
+        &mut self,
+        mut jobs: Vec<JobId>,
+        most: usize,
+        threads: usize,
+        threads_of: impl Fn(JobId) -> usize,
+    ) -> Vec<JobId> {
+        let begin = jobs.partition_point(|id| id.0 < self.0);
+        jobs.rotate_left(begin);
+        let mut all = 0;
+        let has_room = |id: &JobId| {
+            let is_first = all == 0;
+            all += threads_of(*id).max(1);
+            is_first || all <= threads
+        };
+        let next: Vec<JobId> = jobs.into_iter().take(most).take_while(has_room).collect();
+        self.0 = next.last().map_or(self.0, |last| last.0 + 1);
+        next
+    }
 }
 
 impl Conductor {
     /// Threads that a job lost live on. Returns those that left by themselves. Absent while gangd
     /// moves the job's processes to other groups: to be asked again then.
-    pub fn lost(&mut self, id: JobId, alive: Vec<Gone>) -> Option<Vec<Stray>> {
+    pub fn lost(&mut self, id: JobId, mut alive: Vec<Gone>) -> Option<BTreeMap<u32, Stray>> {
         let home = self.jobs.get(&id).and_then(|job| job.home.as_ref());
-        let Some(home) = home else { return Some(Vec::new()) };
+        let Some(home) = home else { return Some(BTreeMap::new()) };
         match home.placement {
             Placement::Cgroup { other: None, .. } => {}
             Placement::Cgroup { .. } => return None,
-            Placement::Tree { .. } | Placement::Threads { .. } => return Some(Vec::new()),
+            Placement::Tree { .. } | Placement::Threads { .. } => return Some(BTreeMap::new()),
         }
         let everywhere = home.members.everywhere.clone();
-        let alive: Vec<Gone> = alive.into_iter().filter(|gone| self.is_stray(gone.tid)).collect();
+        let of_none = self.of_no_job(alive.iter().map(|gone| gone.tid).collect());
+        alive.retain(|gone| of_none.contains(&gone.tid));
         if !alive.is_empty() {
             // The timetables in force still have them.
             self.schedule.renew();
         }
         let gone_from = self.generation + 1;
-        let stray = |Gone { tid, normal, actions }| {
+        let stray = |Gone { tid, was_there_ticks, normal, actions }| {
             let everywhere = everywhere.clone();
-            Stray { job: id, tid, normal, everywhere, actions, gone_from }
+            let stray =
+                Stray { job: id, tid, was_there_ticks, normal, everywhere, actions, gone_from };
+            (tid, stray)
         };
         Some(alive.into_iter().map(stray).collect())
     }
 
-    /// Whether a stray is one yet: no job has it.
-    pub fn is_stray(&self, tid: u32) -> bool {
-        let homes = self.jobs.values().filter_map(|job| job.home.as_ref());
-        !homes.into_iter().any(|home| home.members.knows(tid))
+    /// Of these threads, those that no job has: a stray of which that holds is one yet.
+    pub fn of_no_job(&self, mut tids: BTreeSet<u32>) -> BTreeSet<u32> {
+        for home in self.jobs.values().filter_map(|job| job.home.as_ref()) {
+            let threads = home.members.threads();
+            if threads.len() < tids.len() {
+                for thread in threads {
+                    tids.remove(&thread.tid);
+                }
+            } else {
+                tids.retain(|&tid| !home.members.knows(tid));
+            }
+        }
+        tids
+    }
+
+    /// Whether a thread is of no job.
+    pub fn is_of_no_job(&self, tid: u32) -> bool {
+        !self.of_no_job([tid].into()).is_empty()
     }
 
     /// The jobs whose threads may have something of gangd's. Those of a job that was just released
     /// may have started others out of its group before.
-    pub fn that_may_lose(&self) -> impl Iterator<Item = JobId> {
+    fn that_may_lose(&self) -> impl Iterator<Item = JobId> {
         let may_lose = |job: &&Job| {
             job.standing != Standing::Released || self.just_released.contains_key(&job.id)
         };
         self.jobs.values().filter(may_lose).filter(|job| job.home.is_some()).map(|job| job.id)
     }
 
-    /// It was looked for strays. `is_behind` where a switcher has not taken the last timetable yet.
-    pub fn looked_for_strays(&mut self, is_behind: bool) {
-        let in_force = if is_behind { 0 } else { self.generation };
-        self.just_released.retain(|_, released_by| *released_by > in_force);
+    /// The jobs to look at for strays now; none where no look is due. After the look, call
+    /// [`Conductor::looked_for_strays`].
+    pub fn strays_due(&mut self, now: Now) -> Vec<JobId> {
+        let next_ns = self.next_look_for_strays_ns(now.utc_ns);
+        self.looks.at_ns = self.looks.at_ns.or(next_ns).filter(|_| next_ns.is_some());
+        if self.looks.at_ns.is_none_or(|at_ns| at_ns > now.utc_ns) {
+            return Vec::new();
+        }
+        let may_be_raised =
+            |id: &JobId| self.published.gangs().contains(id) || self.just_released.contains_key(id);
+        let (raised, others): (Vec<_>, Vec<_>) = self.that_may_lose().partition(may_be_raised);
+        let for_raised = raised.len().min(JOBS_AT_ONCE - OTHERS_AT_ONCE);
+        let for_others = others.len().min(JOBS_AT_ONCE - for_raised);
+        let threads_of = |id: JobId| {
+            let home = self.jobs.get(&id).and_then(|job| job.home.as_ref());
+            home.map_or(0, |home| home.members.threads().len())
+        };
+        let Looks { at_ns, mut next_raised, mut next_other } = self.looks;
+        let for_raised = JOBS_AT_ONCE - for_others;
+        let mut jobs = next_raised.next(raised, for_raised, THREADS_AT_ONCE, threads_of);
+        jobs.extend(next_other.next(others, for_others, THREADS_OF_OTHERS_AT_ONCE, threads_of));
+        self.looks = Looks { at_ns, next_raised, next_other };
+        jobs
+    }
+
+    /// It was looked for strays.
+    pub fn looked_for_strays(&mut self, now: Now, looked: &Looked) {
+        // The read of the plans that follow finds nothing new any more.
+        looked.astray.iter().for_each(|&id| self.found_members(id));
+        let in_force = if looked.is_behind { 0 } else { self.generation };
+        let was_looked_at = |id: &JobId| looked.jobs.contains(id) || !self.jobs.contains_key(id);
+        self.just_released.retain(|id, by| !was_looked_at(id) || *by > in_force);
+        let rested_ns = now.utc_ns + PART * looked.spent_ns;
+        let next_ns = self.next_look_for_strays_ns(now.utc_ns);
+        self.looks.at_ns = next_ns.map(|next_ns| next_ns.max(rested_ns));
+    }
+
+    /// How long the conductor sleeps at most, that would sleep for so long: until it is time to look
+    /// for strays.
+    pub fn sleep_ns(&self, now_ns: u64, sleep_ns: u64) -> u64 {
+        let at_ns = self.looks.at_ns.filter(|_| self.that_may_lose().next().is_some());
+        at_ns.map_or(sleep_ns, |at_ns| sleep_ns.min(at_ns.saturating_sub(now_ns)))
     }
 
     /// When to look for strays next (UTC); never where no job may have lost a thread.
-    pub fn next_look_for_strays_ns(&self, now_ns: u64) -> Option<u64> {
+    fn next_look_for_strays_ns(&self, now_ns: u64) -> Option<u64> {
         self.that_may_lose().next()?;
         let (due_ns, period_ns) = (now_ns + LOOK_EVERY_NS, self.config().gap.period_ns.max(1));
         if period_ns > PERIOD_NS_MAX {

@@ -12,6 +12,7 @@
 //!
 //! A member may leave the group of its job by itself, while a timetable raises it. So the members
 //! are on file, too, with when they were there: a younger thread has the number of one that ended.
+//! A stray, which has left already, is on file with when that one was there.
 
 use std::{
     collections::BTreeMap,
@@ -25,6 +26,8 @@ use gang_linux::{Error, Result, own_files};
 use gang_schedule::CpuSet;
 use gang_timetable::{Attributes, SchedPolicy, THREADS_MAX};
 
+use crate::thread;
+
 /// Sets that are remembered; gangs keep their CPUs from slot to slot, so that there are few.
 const SETS_MAX: usize = 64;
 /// CPUs of higher numbers are none that a thread can be restricted to.
@@ -37,6 +40,14 @@ const OWN_LENGTH: usize = 8;
 /// Those of members, and of as many threads that leave or are going to come.
 const OWN_MAX: usize = 2 * THREADS_MAX;
 const MEMBERS_AT: u64 = OWN_AT + (OWN_LENGTH * OWN_MAX) as u64;
+/// Members, and as many threads that leave.
+const MEMBERS_MAX: usize = 2 * THREADS_MAX;
+/// A moment, the numbers of threads, and a zero behind the last one.
+const MEMBERS_LENGTH: usize = 8 + 4 * (MEMBERS_MAX + 1);
+const STRAYS_AT: u64 = MEMBERS_AT + MEMBERS_LENGTH as u64;
+/// Of a stray, a moment and the number.
+const STRAY_LENGTH: usize = 8 + 4;
+const STRAYS_MAX: usize = 2 * THREADS_MAX;
 
 /// The CPUs that gangd gave to the threads of one job, and what they have of their own.
 #[derive(Debug, Default)]
@@ -51,6 +62,8 @@ pub struct Pins {
     own: BTreeMap<u32, Attributes>,
     /// The threads of a job with a cgroup, and when they were there, in ticks since boot.
     members: (u64, Vec<u32>),
+    /// Threads that left the job by themselves, each with when it was there yet.
+    strays: BTreeMap<u32, u64>,
 }
 
 impl Pins {
@@ -79,6 +92,7 @@ impl Pins {
         let bytes = bytes.map_err(error)?;
         let (bytes, own) = bytes.split_at(bytes.len().min(OWN_AT as usize));
         let (own, members) = own.split_at(own.len().min(OWN_LENGTH * OWN_MAX));
+        let (members, strays) = members.split_at(members.len().min(MEMBERS_LENGTH));
         let (sets, user_pinned) = bytes.split_at(bytes.len().min(USER_PINNED_AT as usize));
         let own = own.chunks_exact(OWN_LENGTH).filter_map(decode_own).collect();
         let sets = sets.chunks_exact(SET_LENGTH).map(decode).filter(|set| !set.is_empty());
@@ -92,7 +106,9 @@ impl Pins {
             (at, tids.take_while(|&tid| tid > 0).collect())
         });
         let members = members.unwrap_or_default();
-        Ok(Some(Pins { sets, user_pinned, own, members, ..Pins::default() }))
+        let strays = strays.chunks_exact(STRAY_LENGTH).map(decode_stray);
+        let strays = strays.take_while(|&(tid, _)| tid > 0).collect();
+        Ok(Some(Pins { sets, user_pinned, own, members, strays, ..Pins::default() }))
     }
 
     /// Threads are going to be restricted to these CPUs.
@@ -161,6 +177,7 @@ impl Pins {
         at_ticks: u64,
         tids: impl Iterator<Item = u32> + Clone,
     ) -> io::Result<()> {
+        let tids = tids.take(MEMBERS_MAX);
         if self.members.1.iter().copied().eq(tids.clone()) {
             return Ok(());
         }
@@ -170,9 +187,25 @@ impl Pins {
         self.write(&bytes, MEMBERS_AT)
     }
 
-    /// The threads that the job had last, and when.
-    pub fn members(&self) -> (u64, &[u32]) {
-        (self.members.0, &self.members.1)
+    /// These threads, and no others, left the job by themselves; each was a member at a moment, in
+    /// ticks since boot.
+    pub fn set_strays(&mut self, strays: &BTreeMap<u32, u64>) -> io::Result<()> {
+        if *strays == self.strays {
+            return Ok(());
+        }
+        self.strays.clone_from(strays);
+        let strays = self.strays.iter().take(STRAYS_MAX).map(|(&tid, &at)| (tid, at));
+        let bytes: Vec<u8> = strays.chain([(0, 0)]).flat_map(encode_stray).collect();
+        self.write(&bytes, STRAYS_AT)
+    }
+
+    /// The threads that the job had last and those that left it by themselves, each with when it was
+    /// a member.
+    pub fn members(&self) -> impl Iterator<Item = (u32, u64)> {
+        let (at, members) = &self.members;
+        let members = members.iter().filter(|tid| !self.strays.contains_key(tid));
+        let strays = self.strays.iter().map(|(&tid, &at)| (tid, at));
+        members.map(|&tid| (tid, *at)).chain(strays)
     }
 
     fn write(&self, bytes: &[u8], at: u64) -> io::Result<()> {
@@ -188,6 +221,17 @@ impl Pins {
     pub fn has_pinned(&self, tid: u32, cpus: &CpuSet) -> bool {
         self.were_given(cpus) && !self.user_pinned.contains(&tid)
     }
+}
+
+/// Gives a thread back the CPUs that it could have without gangd, where it has those of a slot and
+/// did not choose them; true where it was restricted.
+pub fn unpin(tid: u32, everywhere: &CpuSet, pins: Option<&Pins>) -> bool {
+    let Ok(now) = thread::affinity(tid) else { return false };
+    now != *everywhere
+        && pins.is_some_and(|pins| pins.has_pinned(tid, &now))
+        && thread::set_affinity(tid, everywhere).is_ok()
+        // CPUs of it may be offline: then it has got what there is of them.
+        && thread::affinity(tid).is_ok_and(|after| after != now)
 }
 
 fn encode_own((tid, own): (&u32, &Attributes)) -> [u8; OWN_LENGTH] {
@@ -213,6 +257,19 @@ fn decode_own(bytes: &[u8]) -> Option<(u32, Attributes)> {
         reset_on_fork: reset != 0,
     };
     Some((u32::from_ne_bytes([a, b, c, d]), own)).filter(|(tid, _)| *tid > 0)
+}
+
+fn encode_stray((tid, at): (u32, u64)) -> [u8; STRAY_LENGTH] {
+    let mut bytes = [0; STRAY_LENGTH];
+    bytes[..8].copy_from_slice(&at.to_ne_bytes());
+    bytes[8..].copy_from_slice(&tid.to_ne_bytes());
+    bytes
+}
+
+fn decode_stray(bytes: &[u8]) -> (u32, u64) {
+    let (at, tid) = bytes.split_at(8);
+    let at = u64::from_ne_bytes(at.try_into().unwrap());
+    (u32::from_ne_bytes(tid.try_into().unwrap()), at)
 }
 
 fn encode(cpus: &CpuSet) -> [u8; SET_LENGTH] {
@@ -264,9 +321,40 @@ mod tests {
             pins.set_members(70 + u64::from(tids[0]), tids.iter().copied()).unwrap();
         }
         let found = Pins::read(&path).unwrap().unwrap();
-        assert_eq!((found.members(), found.own(7)), ((74, &[4][..]), Some(own[1].1)));
+        assert_eq!(found.members().collect::<Vec<_>>(), [(4, 74)]);
+        assert_eq!(found.own(7), Some(own[1].1));
+        // Each stray was there at a moment of its own, and is no member any more.
+        for strays in [&[(3, 73), (4, 70), (5, 71)][..], &[(4, 70)]] {
+            pins.set_strays(&strays.iter().copied().collect()).unwrap();
+            let found = Pins::read(&path).unwrap().unwrap();
+            assert_eq!(found.members().collect::<Vec<_>>(), strays);
+        }
+        pins.set_members(90, 1..).unwrap();
+        pins.set_strays(&BTreeMap::new()).unwrap();
+        let found = Pins::read(&path).unwrap().unwrap();
+        assert!(found.members().eq((1..=MEMBERS_MAX as u32).map(|tid| (tid, 90))));
         drop(Pins::create(&path).unwrap());
         assert_eq!(Pins::read(&path).unwrap().unwrap().sets, []);
+    }
+
+    #[test]
+    fn thread_is_unpinned_once_also_where_cpus_are_offline() {
+        let online = thread::affinity(0).unwrap();
+        let slot: CpuSet = online.iter().take(1).collect();
+        let offline = CPUS_MAX - 1;
+        let everywhere: CpuSet = online.iter().chain([offline]).collect();
+        let mut pins = Pins::default();
+        for cpus in [&online, &slot] {
+            pins.give(cpus).unwrap();
+        }
+        // This thread is the only one that it is done to.
+        assert!(!unpin(0, &everywhere, Some(&pins)), "it has what there is of them");
+        assert!(!unpin(0, &everywhere, None));
+        if slot != online {
+            thread::set_affinity(0, &slot).unwrap();
+            assert!(unpin(0, &everywhere, Some(&pins)) && !unpin(0, &everywhere, Some(&pins)));
+            assert_eq!(thread::affinity(0).unwrap(), online);
+        }
     }
 
     #[test]

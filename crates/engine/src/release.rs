@@ -4,7 +4,12 @@
 //! it starts or stops; so do the service manager's stop command and the next `gang` command.
 //! Releasing what is released changes nothing, so that it may be done twice, and by two at once.
 
-use std::{cell::Cell, collections::BTreeSet, path::Path, time::Duration};
+use std::{
+    cell::{Cell, OnceCell},
+    collections::BTreeSet,
+    path::Path,
+    time::Duration,
+};
 
 use gang_linux::{
     Roots,
@@ -22,9 +27,9 @@ use rustix::{io::Errno, process::Signal};
 use crate::{
     bound::ProcessHandle,
     listeners, page,
-    pins::Pins,
+    pins::{Pins, unpin},
     shared_group,
-    singles::{self, Others},
+    singles::{self, Listed, Others},
     store::Store,
     thread,
 };
@@ -56,25 +61,44 @@ impl std::ops::AddAssign for Found {
     }
 }
 
-/// Releases all jobs on file: their programs run on, as if gangd did not exist.
+/// Releases all jobs on file: their programs run on, as if gangd did not exist. Threads that left
+/// their job by themselves come last: a job may have thousands of them.
 pub fn all(roots: &Roots, store: &Store) -> Found {
     let (records, errors) = store.records();
     for error in errors {
         tracing::error!(%error, source = %error.source, "a job file is unreadable");
     }
+    let on_file = OnFile { records: records.into(), ..OnFile::of(roots, store) };
     let mut found = Found::default();
-    for record in &records {
-        found += job(roots, store, record);
+    let mut released = Vec::new();
+    for record in on_file.records() {
+        let past = Past::of(roots, store, record);
+        found += release_members(&past, &on_file);
         page::invalidate(&store.page(record.id));
+        released.push(past);
+    }
+    for past in &released {
+        found += release_strays(past, &on_file);
+        found.missed += past.missed.get();
     }
     found
 }
 
 /// Releases one job.
 pub fn job(roots: &Roots, store: &Store, record: &Record) -> Found {
-    let mut past = Past { record, pins: None, proc_root: &roots.proc, missed: Cell::new(0) };
-    past.pins = past.or_default(Pins::read(&store.pins(record.id)));
-    let record = &past;
+    job_of(roots, store, record, &OnFile::of(roots, store))
+}
+
+fn job_of(roots: &Roots, store: &Store, record: &Record, on_file: &OnFile<'_>) -> Found {
+    let past = Past::of(roots, store, record);
+    let mut found = release_members(&past, on_file);
+    found += release_strays(&past, on_file);
+    Found { missed: past.missed.get(), ..found }
+}
+
+/// Releases the members of a job that are where the job lives.
+fn release_members(record: &Past<'_>, on_file: &OnFile<'_>) -> Found {
+    let proc_root = record.proc_root;
     let mut found = match &record.placement {
         Placement::Cgroup { group, cpu_group, cpu_group_is_shared, other, .. } => {
             let group = Group::at(group);
@@ -87,31 +111,52 @@ pub fn job(roots: &Roots, store: &Store, record: &Record) -> Found {
                 record.add_missed(reset_controls(&Group::at(own)));
             }
             if record.signals {
-                listeners::let_go(
-                    &roots.proc,
-                    &record.own_of(record.or_default(group.processes())),
-                );
+                let processes = record.or_default(group.processes());
+                listeners::let_go(proc_root, &record.own_of(processes));
             }
             // It may not be in the group yet, and have its slot already.
-            let coming = release_tree(&roots.proc, record.coming.as_slice(), record);
-            let (strays, of_strays) = release_strays(roots, store, record);
-            let lowered = found.lowered + coming.lowered + of_strays;
-            Found { lowered, strays, threads: found.threads.max(coming.threads), ..found }
+            let coming = release_tree(proc_root, record.coming.as_slice(), record);
+            let lowered = found.lowered + coming.lowered;
+            Found { lowered, threads: found.threads.max(coming.threads), ..found }
         }
-        Placement::Tree { processes } => release_tree(&roots.proc, processes, record),
+        Placement::Tree { processes } => release_tree(proc_root, processes, record),
         Placement::Threads { threads } => {
-            let of_others = store.records().0.into_iter().filter(|other| other.id != record.id);
-            let placements = of_others.map(|other| other.placement).collect::<Vec<_>>();
-            let others = Others::on_file(&roots.proc, placements.iter());
-            release_singles(&roots.proc, threads, &others, record)
+            let of_others = on_file.records().iter().filter(|other| other.id != record.id);
+            let others = Others::on_file(proc_root, of_others.map(|other| &other.placement));
+            release_singles(proc_root, threads, &others, record)
         }
     };
     if let Some(at) = record.placement.confinement() {
         record.or_default(remove_memory_limit(at));
     }
     found.jobs = usize::from(found.threads > 0);
-    found.missed = record.missed.get();
     found
+}
+
+/// The jobs on file, read where a release must know what is others'.
+struct OnFile<'a> {
+    roots: &'a Roots,
+    store: &'a Store,
+    records: OnceCell<Vec<Record>>,
+    members: OnceCell<Listed>,
+}
+
+impl OnFile<'_> {
+    fn of<'a>(roots: &'a Roots, store: &'a Store) -> OnFile<'a> {
+        OnFile { roots, store, records: OnceCell::new(), members: OnceCell::new() }
+    }
+
+    fn records(&self) -> &[Record] {
+        self.records.get_or_init(|| self.store.records().0)
+    }
+
+    /// The members of all jobs, listed once: reading the groups of many jobs takes long.
+    fn members(&self) -> &Listed {
+        self.members.get_or_init(|| {
+            let placements = self.records().iter().map(|record| &record.placement);
+            Others::on_file(&self.roots.proc, placements).listed()
+        })
+    }
 }
 
 /// A job, and what gangd did to its threads that cannot be seen on them.
@@ -128,6 +173,12 @@ struct Past<'a> {
 const STARTERS_MAX: usize = 16;
 
 impl Past<'_> {
+    fn of<'a>(roots: &'a Roots, store: &Store, record: &'a Record) -> Past<'a> {
+        let mut past = Past { record, pins: None, proc_root: &roots.proc, missed: Cell::new(0) };
+        past.pins = past.or_default(Pins::read(&store.pins(record.id)));
+        past
+    }
+
     fn add_missed(&self, steps: usize) {
         self.missed.set(self.missed.get() + steps);
     }
@@ -313,36 +364,37 @@ fn release_other(other: &Group, record: &Past<'_>) -> Found {
     if is_of_v2 { release_group(other, record) } else { Found::default() }
 }
 
-/// Releases members that left the groups of their job by themselves, and that no other job has.
-/// Returns how many there are, and how many of them had something of gangd's.
-fn release_strays(roots: &Roots, store: &Store, record: &Past<'_>) -> (usize, usize) {
-    let (ticks, members) = record.pins.as_ref().map(Pins::members).unwrap_or_default();
-    let Placement::Cgroup { group, other, .. } = &record.placement else { return (0, 0) };
+/// Releases members that left the groups of their job by themselves, and that no job has.
+fn release_strays(record: &Past<'_>, on_file: &OnFile<'_>) -> Found {
+    let proc_root = record.proc_root;
+    let members = record.pins.iter().flat_map(Pins::members);
+    let Placement::Cgroup { group, other, .. } = &record.placement else {
+        return Found::default();
+    };
     let inside: BTreeSet<u32> = [Some(group), other.as_ref()]
         .into_iter()
         .flatten()
         .flat_map(|group| or_default(Group::at(group).threads()))
         .collect();
-    let outside = members.iter().copied().filter(|tid| !inside.contains(tid));
+    let outside = members.filter(|(tid, _)| !inside.contains(tid));
     // The number of one that has ended may be a younger one's.
-    let stray = |tid| singles::stray(&roots.proc, tid, ticks);
-    let strays: Vec<Single> = outside.filter_map(stray).collect();
+    let stray = |(tid, was_there_ticks)| singles::stray(proc_root, tid, was_there_ticks);
+    let mut strays: Vec<Single> = outside.filter_map(stray).collect();
     if strays.is_empty() {
-        return (0, 0);
+        return Found::default();
     }
-    let of_others = store.records().0.into_iter().filter(|other| other.id != record.id);
-    let placements: Vec<Placement> = of_others.map(|other| other.placement).collect();
-    let others = Others::on_file(&roots.proc, placements.iter());
-    let is_of_job = |tid| inside.contains(&tid) || others.have(&roots.proc, tid);
-    let strays = strays.into_iter().filter(|stray| !is_of_job(stray.tid));
+    let is_of_job = |tid: &u32| inside.contains(tid) || on_file.members().have(proc_root, *tid);
+    strays.retain(|stray| !is_of_job(&stray.tid));
+    let lowered = strays.iter().filter(|stray| release_thread(stray.tid, record)).count();
     let normal = Some(record.normal.into()).filter(|_| !record.keeps_attributes);
+    let with_normal: Vec<_> = strays.iter().map(|stray| (*stray, normal)).collect();
     let (everywhere, pins) = (everywhere(record), record.pins.as_ref());
-    let released = strays.map(|stray| {
-        let had = release_thread(stray.tid, record);
-        let (proc_root, everywhere) = (&roots.proc, &everywhere);
-        singles::release_started(proc_root, stray, normal, everywhere, pins, is_of_job) || had
-    });
-    released.fold((0, 0), |(all, lowered), had| (all + 1, lowered + usize::from(had)))
+    let of_no_job = |mut tids: BTreeSet<u32>| {
+        tids.retain(|tid| !is_of_job(tid));
+        tids
+    };
+    let started = singles::release_started(proc_root, &with_normal, &everywhere, pins, of_no_job);
+    Found { strays: strays.len(), lowered: lowered + started, ..Found::default() }
 }
 
 fn release_tree(proc_root: &Path, processes: &[(u32, u64)], record: &Past<'_>) -> Found {
@@ -419,7 +471,8 @@ fn release_thread(tid: u32, record: &Past<'_>) -> bool {
 /// Gives a thread back what it had.
 fn release_to(tid: u32, normal: Attributes, record: &Past<'_>) -> bool {
     let normal = record.own(tid).unwrap_or(normal);
-    let unpinned = record.pins.as_ref().is_some_and(|pins| unpin(tid, record, pins));
+    let everywhere = everywhere(record);
+    let unpinned = unpin(tid, &everywhere, record.pins.as_ref());
     let Ok(now) = thread::attributes(tid) else { return unpinned };
     let had = gang_timetable::released(&now, &normal).filter(|_| !record.keeps_attributes);
     let Some(had) = had else { return unpinned };
@@ -429,21 +482,9 @@ fn release_to(tid: u32, normal: Attributes, record: &Past<'_>) -> bool {
     }
     if record.pins.is_none() && !record.affinity.is_empty() {
         // Refused where none of them is online any more; then any CPU is as good.
-        let _ = thread::set_affinity(tid, &everywhere(record));
+        let _ = thread::set_affinity(tid, &everywhere);
     }
     released.is_ok() || unpinned
-}
-
-/// Gives a thread back the CPUs that it could have without gangd, where it has none that it chose;
-/// true where it was restricted.
-fn unpin(tid: u32, record: &Record, pins: &Pins) -> bool {
-    let everywhere = everywhere(record);
-    let Ok(now) = thread::affinity(tid) else { return false };
-    now != everywhere
-        && pins.has_pinned(tid, &now)
-        && thread::set_affinity(tid, &everywhere).is_ok()
-        // CPUs of it may be offline: then it has got what there is of them.
-        && thread::affinity(tid).is_ok_and(|after| after != now)
 }
 
 /// The CPUs that a job could have without gangd.
@@ -526,10 +567,10 @@ fn remove(group: &Group) -> bool {
 /// Returns how many jobs are still on file. For a daemon that is gone, after [`all`], which logs
 /// the files that cannot be read.
 pub fn sweep(roots: &Roots, store: &Store) -> usize {
-    let (records, _) = store.records();
+    let on_file = OnFile::of(roots, store);
     let mut left = 0;
-    for record in &records {
-        if job(roots, store, record).threads > 0 {
+    for record in on_file.records() {
+        if job_of(roots, store, record, &on_file).threads > 0 {
             from_common_group(record, &|| true);
             left += 1;
             continue;
@@ -538,7 +579,7 @@ pub fn sweep(roots: &Roots, store: &Store) -> usize {
         left += usize::from(!dissolve(record) || store.remove(record.id).is_err());
     }
     if left == 0 {
-        dissolve_common(&records);
+        dissolve_common(on_file.records());
         store.destroy();
     }
     left

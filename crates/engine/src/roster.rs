@@ -33,6 +33,7 @@ use crate::{
 enum Kind {
     Cgroup {
         threads: OpenFile,
+        processes: OpenFile,
         cpu: Option<OpenFile>,
         pressure: Option<OpenFile>,
         /// Still in the group, and not of the job any more.
@@ -85,12 +86,13 @@ pub struct Roster {
     /// How many threads it had when they were last read, and when that was, in ticks since boot.
     listed: usize,
     listed_ticks: u64,
-    /// Threads that left by themselves and are not as before yet: on file until they are.
-    strays: Vec<u32>,
+    /// Threads that left by themselves and are not as before yet, each with when it was a member, in
+    /// ticks since boot: on file until they are.
+    strays: BTreeMap<u32, u64>,
     /// The threads of processes that leave, each with its process: on file until they have left.
     leavers: Vec<(u32, u32)>,
-    /// Those found since they were last taken, each with when it was a member yet.
-    found: Vec<(Gone, u64)>,
+    /// Those found since they were last taken.
+    found: Vec<Gone>,
     /// Threads that came since there was a [`Part`].
     came: u32,
     /// How many of these there were.
@@ -106,12 +108,17 @@ pub struct Roster {
     pub online: CpuSet,
     /// Looks at the CPUs of some threads in turn.
     cpus: Turn,
+    /// The same, of those that may have chosen others since.
+    moved: Turn,
+    /// Of these, those that have others than they are known to have.
+    suspects: Vec<u32>,
     /// The user to whom the job belongs; absent where members of all users are treated alike.
     pub owner_uid: Option<u32>,
-    /// The process of each thread whose owner was looked at.
-    processes_of: BTreeMap<u32, u32>,
-    /// These processes.
-    firsts: Vec<u32>,
+    /// The processes of the threads that were last read, where these could be listed.
+    pids: Vec<u32>,
+    are_listed: bool,
+    /// Of those whose owner was looked at: whether this is another user than the job's.
+    are_foreign: BTreeMap<u32, bool>,
     /// Looks at the owners of some of them in turn.
     owners: Turn,
 }
@@ -135,11 +142,18 @@ impl Roster {
         in_idle_group: bool,
     ) -> gang_linux::Result<Roster> {
         let threads = OpenFile::open(group, "cgroup.threads")?;
+        let processes = OpenFile::open(group, "cgroup.procs")?;
         let cpu = if_there(OpenFile::open(group, "cpu.stat"))?;
         // A kernel may refuse it, and jobs do without.
         let pressure = OpenFile::open(group, "cpu.pressure").ok();
-        let kind =
-            Kind::Cgroup { threads, cpu, pressure, leaving: Vec::new(), expected: Vec::new() };
+        let kind = Kind::Cgroup {
+            threads,
+            processes,
+            cpu,
+            pressure,
+            leaving: Vec::new(),
+            expected: Vec::new(),
+        };
         Ok(Roster::new(kind, control_files, in_idle_group))
     }
 
@@ -166,7 +180,7 @@ impl Roster {
             others: Others::default(),
             listed: 0,
             listed_ticks: 0,
-            strays: Vec::new(),
+            strays: BTreeMap::new(),
             leavers: Vec::new(),
             found: Vec::new(),
             came: 0,
@@ -178,9 +192,12 @@ impl Roster {
             expected_own: BTreeMap::new(),
             online: CpuSet::new(),
             cpus: Turn::default(),
+            moved: Turn::default(),
+            suspects: Vec::new(),
             owner_uid: None,
-            processes_of: BTreeMap::new(),
-            firsts: Vec::new(),
+            pids: Vec::new(),
+            are_listed: false,
+            are_foreign: BTreeMap::new(),
             owners: Turn::default(),
         }
     }
@@ -200,11 +217,18 @@ impl Roster {
         }
         (self.control_files, self.in_idle_group) = (to.control_files, to.in_idle_group);
         if let (
-            Kind::Cgroup { threads, cpu, pressure, .. },
-            Kind::Cgroup { threads: threads_now, cpu: cpu_now, pressure: pressure_now, .. },
+            Kind::Cgroup { threads, processes, cpu, pressure, .. },
+            Kind::Cgroup {
+                threads: threads_now,
+                processes: processes_now,
+                cpu: cpu_now,
+                pressure: pressure_now,
+                ..
+            },
         ) = (&mut self.kind, to.kind)
         {
-            (*threads, *cpu, *pressure) = (threads_now, cpu_now, pressure_now);
+            (*threads, *processes) = (threads_now, processes_now);
+            (*cpu, *pressure) = (cpu_now, pressure_now);
         }
     }
 
@@ -346,10 +370,14 @@ impl Roster {
 
     /// A process that was let go is out of the job's cgroup, or is a member again where it stayed
     /// in; a single thread is in no timetable any more.
-    pub fn has_left(&mut self, number: u32) {
+    pub fn has_left(&mut self, number: u32, members: &Members) {
         self.leavers.retain(|&(pid, _)| pid != number);
         match &mut self.kind {
-            Kind::Cgroup { leaving, .. } => leaving.retain(|process| process.pid != number),
+            Kind::Cgroup { leaving, .. } => {
+                leaving.retain(|process| process.pid != number);
+                // Its threads are on file as members no more.
+                self.file_members(members);
+            }
             Kind::Threads { leaving, .. } => leaving.retain(|single| single.tid != number),
             Kind::Tree { .. } => {}
         }
@@ -426,7 +454,7 @@ impl Roster {
         });
         self.note_rt_limits(members, &new);
         self.find_strays(members, was_listed_ticks);
-        leavers.extend(&self.strays);
+        leavers.extend(self.strays.keys());
         let is_other = self.note_owners(members, proc_root, &new) || is_other;
         // From now on its group can be frozen as a whole.
         let is_other = is_other || (had_foreign && !members.has_foreign_that_run());
@@ -447,58 +475,61 @@ impl Roster {
     /// Threads that the group has no more, and that live on. The members are on file before a
     /// timetable has them, and strays until they are as before.
     fn find_strays(&mut self, members: &mut Members, was_listed_ticks: u64) {
-        let gone = members.take_gone();
+        let gone = members.take_gone(was_listed_ticks);
         if !matches!(self.kind, Kind::Cgroup { .. }) {
             return;
         }
         let alive = gone.into_iter().filter(|gone| thread::attributes(gone.tid).is_ok());
         for gone in alive.filter(|gone| !gone.actions.is_empty()) {
-            self.strays.push(gone.tid);
-            self.found.push((gone, was_listed_ticks));
+            self.strays.insert(gone.tid, gone.was_there_ticks);
+            self.found.push(gone);
         }
         self.file_members(members);
     }
 
     fn file_members(&mut self, members: &Members) {
         let tids = members.threads().iter().map(|thread| thread.tid);
-        let tids = tids.chain(self.strays.iter().copied());
         let tids = tids.chain(self.leavers.iter().map(|&(_, tid)| tid));
-        if let Err(error) = self.pins.set_members(self.listed_ticks, tids) {
+        // A stray is in the one list before it is off the other.
+        let filed = self.pins.set_strays(&self.strays);
+        if let Err(error) = filed.and(self.pins.set_members(self.listed_ticks, tids)) {
             tracing::warn!(%error, "a release may not find threads that leave their job");
         }
     }
 
-    /// Threads that left by themselves and were not taken yet, each with when it was a member.
-    pub fn strays(&self) -> impl Iterator<Item = &(Gone, u64)> {
-        self.found.iter()
+    /// Threads that left by themselves and were not taken yet.
+    pub fn strays(&self) -> &[Gone] {
+        &self.found
     }
 
-    /// Threads that left by themselves since the last call, each with when it was a member yet, in
-    /// ticks since boot.
-    pub fn take_strays(&mut self) -> Vec<(Gone, u64)> {
+    /// Threads that left by themselves since the last call.
+    pub fn take_strays(&mut self) -> Vec<Gone> {
         std::mem::take(&mut self.found)
     }
 
     /// Those that are not as before yet.
     pub fn strays_on_file(&self) -> impl Iterator<Item = u32> {
-        self.strays.iter().copied()
+        self.strays.keys().copied()
     }
 
-    /// A stray has nothing of gangd's any more, or is a member again.
-    pub fn forget_stray(&mut self, tid: u32, members: &Members) {
-        self.strays.retain(|stray| *stray != tid);
+    /// Strays have nothing of gangd's any more, or are members again.
+    pub fn forget_strays(&mut self, tids: &BTreeSet<u32>, members: &Members) {
+        self.strays.retain(|stray, _| !tids.contains(stray));
         self.file_members(members);
     }
 
     /// Whether some thread may have other CPUs than it is known to have: to be read again then. Of
-    /// many threads some are looked at.
-    pub fn may_have_moved(&self, members: &Members) -> bool {
-        let mut switched = members.threads().iter().filter(|thread| !thread.is_exempt());
-        let mut has_others = |_| {
-            let tid = switched.next()?.tid;
-            thread::affinity(tid).ok().filter(|cpus| !members.is_usual(tid, cpus))
-        };
-        !self.online.is_empty() && (0..CPUS_SEEN_AGAIN).find_map(&mut has_others).is_some()
+    /// many threads some are looked at, in turn.
+    pub fn may_have_moved(&mut self, members: &Members) -> bool {
+        if self.online.is_empty() {
+            return false;
+        }
+        let looked_at = self.moved.next(members.threads(), CPUS_SEEN_AGAIN);
+        let switched = looked_at.filter(|thread| !thread.is_exempt()).map(|thread| thread.tid);
+        let has_others =
+            |&tid: &u32| thread::affinity(tid).is_ok_and(|cpus| !members.is_usual(tid, &cpus));
+        self.suspects = switched.filter(has_others).collect();
+        !self.suspects.is_empty()
     }
 
     /// Whether the group has lost a thread that lives on: to be read again then.
@@ -514,14 +545,15 @@ impl Roster {
         lost.any(|thread| thread::attributes(thread.tid).is_ok())
     }
 
-    /// Owners, programs, cpusets and the kernel change at any moment where threads may run. Threads
-    /// are looked at in turn.
+    /// Owners, programs, cpusets and the kernel change at any moment where threads may run. Those
+    /// that may have moved are looked at, and others in turn.
     fn see_cpus(&mut self, members: &mut Members, proc_root: &Path) -> bool {
         let mut have_moved = false;
         if self.online.is_empty() {
             return false;
         }
-        for &tid in self.cpus.next(&self.numbers, CPUS_SEEN_AGAIN) {
+        let suspects = std::mem::take(&mut self.suspects);
+        for &tid in suspects.iter().chain(self.cpus.next(&self.numbers, CPUS_SEEN_AGAIN)) {
             let Ok(mut cpus) = thread::affinity(tid) else { continue };
             if !members.is_usual(tid, &cpus) {
                 let Ok(all) = thread::cpus_allowed(proc_root, tid) else { continue };
@@ -541,32 +573,61 @@ impl Roster {
         }
     }
 
-    /// A program may become another user's at any moment. Threads that are new are looked at, and
-    /// some of the processes in turn. True where some thread is to be scheduled otherwise.
+    /// A program may become another user's at any moment. Processes that are new are looked at, and
+    /// some of the others in turn: a look is a file of /proc, so that threads have none of their
+    /// own. True where some thread is to be scheduled otherwise.
     fn note_owners(&mut self, members: &mut Members, proc_root: &Path, new: &[u32]) -> bool {
         let Some(owner_uid) = self.owner_uid else { return false };
-        let mut is_other = false;
         // One that ended meanwhile is nobody's.
-        for (&tid, of) in new.iter().filter_map(|tid| Some((tid, owner(proc_root, *tid)?))) {
-            self.processes_of.insert(tid, of.pid);
-            is_other |= members.note_owner(tid, !of.is_signalled_by(owner_uid), true);
+        let is_foreign = |pid| Some(!owner(proc_root, pid)?.is_signalled_by(owner_uid));
+        let mut note = |pid, is_foreign| {
+            let is_new = |tid: u32| new.binary_search(&tid).is_ok();
+            let tids = process::threads(proc_root, pid).unwrap_or_default().into_iter();
+            tids.filter(|&tid| members.note_owner(tid, is_foreign, is_new(tid))).count() > 0
+        };
+        let mut is_other = false;
+        self.are_listed &= new.is_empty();
+        if !self.are_listed {
+            // Where they cannot be listed, they are the next time.
+            self.are_listed = self.list_processes(proc_root).is_ok();
+            for &pid in &self.pids {
+                let known = self.are_foreign.get(&pid).copied();
+                let Some(is_foreign) = known.or_else(|| is_foreign(pid)) else { continue };
+                self.are_foreign.insert(pid, is_foreign);
+                is_other |= is_foreign && note(pid, true);
+            }
         }
-        if !new.is_empty() || self.processes_of.len() != members.threads().len() {
-            self.processes_of.retain(|&tid, _| members.knows(tid));
-            self.firsts = self.processes_of.values().copied().collect();
-            self.firsts.sort_unstable();
-            self.firsts.dedup();
-        }
-        for &pid in self.owners.next(&self.firsts, OWNERS_SEEN_AGAIN) {
-            let Some(of) = owner(proc_root, pid) else { continue };
-            let is_foreign = !of.is_signalled_by(owner_uid);
-            if is_foreign != members.is_foreign(pid) {
-                let all = self.processes_of.iter().filter(|(_, of)| **of == pid);
-                all.for_each(|(&tid, _)| is_other |= members.note_owner(tid, is_foreign, false));
+        for &pid in self.owners.next(&self.pids, OWNERS_SEEN_AGAIN) {
+            let Some(is_foreign) = is_foreign(pid) else { continue };
+            let was_foreign = self.are_foreign.insert(pid, is_foreign) == Some(true);
+            if is_foreign || was_foreign {
+                is_other |= note(pid, is_foreign);
             }
         }
         self.note_processes(members);
         is_other
+    }
+
+    /// Lists the processes of the threads that were just read: no thread is of a younger one.
+    fn list_processes(&mut self, proc_root: &Path) -> gang_linux::Result<()> {
+        match &self.kind {
+            Kind::Cgroup { processes, expected, .. } => {
+                processes.numbers(&mut self.bytes, &mut self.pids)?;
+                // Those that are going to come are of one process.
+                let coming = expected.first().and_then(|&tid| owner(proc_root, tid));
+                self.pids.extend(coming.map(|of| of.pid));
+            }
+            Kind::Tree { processes, .. } => {
+                self.pids = processes.iter().map(|process| process.pid).collect();
+            }
+            Kind::Threads { singles, .. } => {
+                self.pids = singles.iter().map(|single| single.pid).collect();
+            }
+        }
+        self.pids.sort_unstable();
+        self.pids.dedup();
+        self.are_foreign.retain(|pid, _| self.pids.binary_search(pid).is_ok());
+        Ok(())
     }
 
     /// An owner may set the attributes of a thread at any moment. Some threads are looked at in
@@ -654,7 +715,11 @@ struct Turn {
 
 impl Turn {
     /// At most so many of them, the next ones each time.
-    fn next<'a>(&mut self, all: &'a [u32], most: usize) -> impl Iterator<Item = &'a u32> {
+    fn next<'a, T>(
+        &mut self,
+        all: &'a [T],
+        most: usize,
+    ) -> impl Iterator<Item = &'a T> + use<'a, T> {
         let begin = self.begins_at % all.len().max(1);
         self.begins_at = begin + most;
         all.iter().cycle().skip(begin).take(most.min(all.len()))

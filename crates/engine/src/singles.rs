@@ -13,7 +13,7 @@
 //! slot, before it was looked at, loses that choice.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
 };
 
@@ -25,7 +25,10 @@ use gang_timetable::{
     released, released_inheritor,
 };
 
-use crate::{pins::Pins, thread};
+use crate::{
+    pins::{Pins, unpin},
+    thread,
+};
 
 /// A thread of a process, as it is now.
 pub fn read(proc_root: &Path, pid: u32, tid: u32) -> gang_linux::Result<Single> {
@@ -96,13 +99,15 @@ impl Others {
         others
     }
 
-    /// Whether a thread is a member of one of them.
-    pub fn have(&self, proc_root: &Path, tid: u32) -> bool {
+    /// Their threads as they are now.
+    pub fn listed(&self) -> Listed {
+        // A group that is gone has no threads.
         let groups = self.groups.iter().filter_map(|group| Group::at(group).threads().ok());
-        let pid = process::of_thread(proc_root, tid).unwrap_or(tid);
-        self.processes.contains(&pid)
-            || self.singles.iter().any(|single| single.tid == tid)
-            || groups.flatten().any(|other| other == tid)
+        let singles = self.singles.iter().map(|single| single.tid);
+        Listed {
+            threads: groups.flatten().chain(singles).collect(),
+            processes: self.processes.clone(),
+        }
     }
 
     /// Those of the found that are no members.
@@ -119,6 +124,24 @@ impl Others {
         };
         let inheritors = found.into_iter().filter(|it| !is_member(it));
         inheritors.map(|it| (it.tid, it.of)).collect()
+    }
+}
+
+/// Members of jobs, listed at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Listed {
+    threads: BTreeSet<u32>,
+    processes: BTreeSet<u32>,
+}
+
+impl Listed {
+    /// Whether a thread is one of them.
+    pub fn have(&self, proc_root: &Path, tid: u32) -> bool {
+        let is_in_process = || {
+            let pid = process::of_thread(proc_root, tid).unwrap_or(tid);
+            self.processes.contains(&pid)
+        };
+        self.threads.contains(&tid) || (!self.processes.is_empty() && is_in_process())
     }
 }
 
@@ -145,11 +168,11 @@ impl Inheritors {
         others: &Others,
     ) -> (Vec<(u32, Single)>, usize) {
         let (mut new, mut there, mut listed) = (Vec::new(), BTreeSet::new(), 0);
-        for single in members_by_process(members).filter(|it| process_is_there(it, proc_root)) {
+        let tree = Tree::of(proc_root, members, others);
+        for single in tree.processes() {
             let tids = process::threads(proc_root, single.pid).unwrap_or_default();
             listed += tids.len();
-            let is_member = |tid: &u32| members.iter().any(|member| member.tid == *tid);
-            for tid in tids.into_iter().filter(|tid| !is_member(tid)) {
+            for tid in tids.into_iter().filter(|tid| !tree.tids.contains(tid)) {
                 there.insert(tid);
                 let is_new = !self.looked_at.contains(&tid);
                 if is_new && is_younger(proc_root, single.pid, tid, single.since) {
@@ -161,7 +184,7 @@ impl Inheritors {
             for child in process::children_of_thread(proc_root, single.pid, single.tid) {
                 there.insert(child);
                 if !self.looked_at.contains(&child) {
-                    new.extend(family(proc_root, child, *single, members, others));
+                    new.extend(tree.family(child, *single, &mut BTreeSet::new()));
                 }
             }
         }
@@ -171,91 +194,109 @@ impl Inheritors {
     }
 }
 
-/// One member for each process: the one that was the first.
-fn members_by_process(members: &[Single]) -> impl Iterator<Item = &Single> {
-    members.iter().enumerate().filter_map(|(at, single)| {
-        let is_first = members[..at].iter().all(|earlier| earlier.pid != single.pid);
-        is_first.then_some(single)
-    })
-}
-
 fn is_younger(proc_root: &Path, pid: u32, tid: u32, than: u64) -> bool {
     process::thread_stat(proc_root, pid, tid).is_ok_and(|stat| stat.start_ticks >= than)
 }
 
-/// The threads of a process that `of` has started, and of all that this has started, each with the
-/// nearest member above it. Threads that are older than that one's membership are left out, and
-/// those of which the nearest single member is one of another job.
-fn family(
-    proc_root: &Path,
-    first: u32,
-    of: Single,
-    members: &[Single],
-    others: &Others,
-) -> Vec<Found> {
-    let of_process = |singles: &[Single], pid: u32| {
-        let mut singles = members_by_process(singles);
-        singles.find(|it| it.pid == pid && process_is_there(it, proc_root)).copied()
-    };
-    // The nearest member, unless that is another job's.
-    let nearest = |pid: u32, above: Option<Single>| match of_process(members, pid) {
-        None if of_process(&others.singles, pid).is_some() => None,
-        of_itself => of_itself.or(above),
-    };
-    let (mut processes, mut next) = (vec![(first, nearest(first, Some(of)))], 0);
-    while next < processes.len() && processes.len() <= THREADS_MAX {
-        let (pid, of) = processes[next];
-        let children = process::children(proc_root, pid).unwrap_or_default().into_iter();
-        processes.extend(children.map(|child| (child, nearest(child, of))));
-        next += 1;
+/// Single members, and the processes below theirs.
+struct Tree<'a> {
+    proc_root: &'a Path,
+    tids: BTreeSet<u32>,
+    /// One member for each process: the one that was the first.
+    members: BTreeMap<u32, Single>,
+    others: BTreeMap<u32, Single>,
+}
+
+impl Tree<'_> {
+    fn of<'a>(proc_root: &'a Path, members: &[Single], others: &Others) -> Tree<'a> {
+        let by_process = |singles: &[Single]| {
+            let mut firsts = BTreeMap::new();
+            for single in singles {
+                firsts.entry(single.pid).or_insert(*single);
+            }
+            firsts
+        };
+        let tids = members.iter().map(|single| single.tid).collect();
+        let (members, others) = (by_process(members), by_process(&others.singles));
+        Tree { proc_root, tids, members, others }
     }
-    let inheritors = |&(pid, of): &(u32, Option<Single>)| {
-        let of = of?;
-        let tids = process::threads(proc_root, pid).unwrap_or_default().into_iter();
-        let tids = tids.filter(|tid| !members.iter().any(|member| member.tid == *tid));
-        let young = tids.filter(|&tid| is_younger(proc_root, pid, tid, of.since));
-        Some(young.map(|tid| Found { pid, tid, of }).collect::<Vec<_>>())
-    };
-    processes.iter().filter_map(inheritors).flatten().collect()
+
+    /// One member for each process that is there.
+    fn processes(&self) -> impl Iterator<Item = &Single> {
+        self.members.values().filter(|it| process_is_there(it, self.proc_root))
+    }
+
+    /// The nearest member of a process, given the nearest one above; absent where that is another
+    /// job's.
+    fn nearest(&self, pid: u32, above: Option<Single>) -> Option<Single> {
+        let of = |singles: &BTreeMap<u32, Single>| {
+            singles.get(&pid).copied().filter(|it| process_is_there(it, self.proc_root))
+        };
+        of(&self.members).or_else(|| above.filter(|_| of(&self.others).is_none()))
+    }
+
+    /// The threads of a process that `of` has started, and of all that this has started, each with
+    /// the nearest member above it. Threads that are older than that one's membership are left out,
+    /// and those of which the nearest single member is one of another job. Processes that were
+    /// `seen` are left out, too.
+    fn family(&self, first: u32, of: Single, seen: &mut BTreeSet<u32>) -> Vec<Found> {
+        let (mut processes, mut next) = (Vec::new(), 0);
+        if seen.insert(first) {
+            processes.push((first, self.nearest(first, Some(of))));
+        }
+        while next < processes.len() && processes.len() <= THREADS_MAX {
+            let (pid, of) = processes[next];
+            let children = process::children(self.proc_root, pid).unwrap_or_default().into_iter();
+            let new = children.filter(|child| seen.insert(*child));
+            processes.extend(new.map(|child| (child, self.nearest(child, of))));
+            next += 1;
+        }
+        let inheritors = |&(pid, of): &(u32, Option<Single>)| {
+            let of = of?;
+            let tids = process::threads(self.proc_root, pid).unwrap_or_default().into_iter();
+            let tids = tids.filter(|tid| !self.tids.contains(tid));
+            let young = tids.filter(|&tid| is_younger(self.proc_root, pid, tid, of.since));
+            Some(young.map(|tid| Found { pid, tid, of }).collect::<Vec<_>>())
+        };
+        processes.iter().filter_map(inheritors).flatten().collect()
+    }
 }
 
 /// All threads that may have inherited from members, looked at or not: for a release that knows the
 /// members from a file only.
 pub fn inheritors(proc_root: &Path, members: &[Single], others: &Others) -> Vec<(u32, Single)> {
-    let there = members_by_process(members).filter(|it| process_is_there(it, proc_root));
-    let families = there.map(|single| family(proc_root, single.pid, *single, members, others));
-    others.without(proc_root, families.flatten().collect())
+    let (tree, mut seen) = (Tree::of(proc_root, members, others), BTreeSet::new());
+    let families = tree.processes().flat_map(|it| tree.family(it.pid, *it, &mut seen));
+    others.without(proc_root, families.collect())
 }
 
-/// Gives what a thread that left its job by itself has started what it would have had, unless that
-/// is of a job: all that is younger than the last look at the thread. True where one had something
-/// of gangd's.
+/// Gives what threads that left their job by themselves have started what it would have had: all
+/// that is younger than the last look at them. Each stray comes with the attributes that it had.
+/// `of_no_job` leaves of threads those that no job has. Returns how many had something of gangd's.
 pub fn release_started(
     proc_root: &Path,
-    stray: Single,
-    normal: Option<Attributes>,
+    strays: &[(Single, Option<Attributes>)],
     everywhere: &CpuSet,
     pins: Option<&Pins>,
-    is_of_job: impl Fn(u32) -> bool,
-) -> bool {
-    let started = inheritors(proc_root, &[stray], &Others::default());
-    let mut changed = false;
-    for (tid, _) in started.into_iter().filter(|(tid, _)| !is_of_job(*tid)) {
-        let now = thread::attributes(tid).ok();
+    of_no_job: impl FnOnce(BTreeSet<u32>) -> BTreeSet<u32>,
+) -> usize {
+    let singles: Vec<Single> = strays.iter().map(|(stray, _)| *stray).collect();
+    let normal: BTreeMap<u32, Option<Attributes>> =
+        strays.iter().map(|(stray, normal)| (stray.tid, *normal)).collect();
+    let started = inheritors(proc_root, &singles, &Others::default());
+    if started.is_empty() {
+        return 0;
+    }
+    let of_none = of_no_job(started.iter().map(|(tid, _)| *tid).collect());
+    let had_something = |&&(tid, of): &&(u32, Single)| {
+        let (now, normal) = (thread::attributes(tid).ok(), normal[&of.tid]);
         // In a group that is idle as a whole, SCHED_BATCH is that of a thread out of its slot.
         let had = now.zip(normal).and_then(|(now, normal)| released(&now, &as_default(normal)));
-        changed |= had.is_some_and(|had| thread::set_attributes(tid, &had).is_ok());
-        changed |= unpin(tid, everywhere, pins);
-    }
-    changed
-}
-
-/// Gives a thread back its CPUs, where it has those of a slot.
-fn unpin(tid: u32, everywhere: &CpuSet, pins: Option<&Pins>) -> bool {
-    let is_given =
-        |cpus: &CpuSet| cpus != everywhere && pins.is_some_and(|pins| pins.has_pinned(tid, cpus));
-    thread::affinity(tid).is_ok_and(|cpus| is_given(&cpus))
-        && thread::set_affinity(tid, everywhere).is_ok()
+        let is_changed = had.is_some_and(|had| thread::set_attributes(tid, &had).is_ok());
+        unpin(tid, everywhere, pins) || is_changed
+    };
+    let started = started.iter().filter(|(tid, _)| of_none.contains(tid));
+    started.filter(had_something).count()
 }
 
 /// Gives an inheritor what the member had; true where it had something of gangd's.

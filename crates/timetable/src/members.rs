@@ -104,6 +104,8 @@ impl Controls {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gone {
     pub tid: u32,
+    /// It was a member at that moment, in ticks since boot: a younger one may have its number.
+    pub was_there_ticks: u64,
     /// The attributes that it had; absent where nothing is done to those.
     pub normal: Option<Attributes>,
     /// Gives back to it what it had.
@@ -436,13 +438,15 @@ impl Members {
             let mut actions = Vec::new();
             self.give_back(thread, &mut actions);
             let normal = (!self.keeps_attributes).then_some(thread.original);
-            self.gone.push(Gone { tid: thread.tid, normal, actions });
+            self.gone.push(Gone { tid: thread.tid, was_there_ticks: 0, normal, actions });
         }
     }
 
-    /// The threads that the job lost since the last call. Where one lives on, nobody else lowers it.
-    pub fn take_gone(&mut self) -> Vec<Gone> {
-        std::mem::take(&mut self.gone)
+    /// The threads that the job lost since the last call, and had at a moment. Where one lives on,
+    /// nobody else lowers it.
+    pub fn take_gone(&mut self, was_there_ticks: u64) -> Vec<Gone> {
+        let gone = std::mem::take(&mut self.gone);
+        gone.into_iter().map(|gone| Gone { was_there_ticks, ..gone }).collect()
     }
 
     /// A look at the threads, as they were last read: which came and went since the look before.
@@ -623,7 +627,10 @@ impl Members {
         let own = self.own_cpus.get(&tid);
         match own {
             Some(own) => own == cpus,
-            None => *cpus == self.everywhere || self.pinned.as_ref() == Some(cpus),
+            None => {
+                let mut recent = self.recent_pins.iter().flatten().chain(&self.pinned);
+                *cpus == self.everywhere || recent.any(|of_slot| of_slot == cpus)
+            }
         }
     }
 
@@ -890,7 +897,7 @@ mod tests {
         let look = |tid| seen(tid, Attributes::other(2), if tid == 4 { &[0] } else { &[0, 1] });
         job.update(&[3, 4, 5], look);
         job.pinned = Some(cpus(&[1]));
-        assert_eq!(job.take_gone(), []);
+        assert_eq!(job.take_gone(7), []);
         job.let_go(&[5], &mut Vec::new());
         job.update(&[6], look);
         let (attributes, known) = (Attributes::other(2), Known::of(Attributes::other(2)));
@@ -898,10 +905,10 @@ mod tests {
         let everywhere = Action::Affinity { tid: 3, cpus: cpus(&[0, 1]) };
         let [first, second] = [vec![original(3), everywhere], vec![original(4)]];
         let normal = Some(attributes);
-        let gone = |tid, actions| Gone { tid, normal, actions };
+        let gone = |tid, actions| Gone { tid, was_there_ticks: 7, normal, actions };
         let [first, second] = [gone(3, first), gone(4, second)];
-        assert_eq!(job.take_gone(), [first, second], "5 was let go");
-        assert_eq!(job.take_gone(), []);
+        assert_eq!(job.take_gone(7), [first, second], "5 was let go");
+        assert_eq!(job.take_gone(7), []);
     }
 
     #[test]

@@ -118,11 +118,18 @@ pub struct Pins {
     own: BTreeMap<u32, Attributes>,
     /// The members of a job with a cgroup, and when they were there (ticks).
     members: (u64, Vec<u32>),
+    /// Those that left by themselves, each with when it was a member yet.
+    strays: BTreeMap<u32, u64>,
 }
 
 impl Pins {
     pub fn has_given(&self, cpus: &CpuSet) -> bool {
         self.given.contains(cpus)
+    }
+
+    /// Whether a thread is on file as a member, or as one that left by itself.
+    fn has_filed(&self, tid: u32) -> bool {
+        self.members.1.contains(&tid) || self.strays.contains_key(&tid)
     }
 }
 
@@ -161,7 +168,7 @@ pub struct Roster {
     /// When the members were last listed (ticks).
     pub listed: u64,
     /// Threads that left by themselves, and are on file yet.
-    pub strays: Vec<u32>,
+    pub strays: BTreeMap<u32, u64>,
     /// Those that were not taken yet.
     pub found: Vec<Gone>,
 }
@@ -406,8 +413,10 @@ impl Machine {
         let Some(thread) = self.threads.get(&tid) else { return false };
         self.pins.get(&JobId(record.id)).is_some_and(|pins| {
             let (ticks, members) = &pins.members;
+            let at = members.contains(&tid).then_some(ticks);
+            let at = pins.strays.get(&tid).or(at);
             let is_in_group = self.processes[&thread.pid].group.is_some();
-            members.contains(&tid) && thread.started <= *ticks && !is_in_group
+            at.is_some_and(|at| thread.started <= *at) && !is_in_group
         })
     }
 

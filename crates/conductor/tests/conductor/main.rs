@@ -5,4 +5,5 @@ mod effects;
 mod one;
 mod quotas;
 mod short_lived;
+mod strays;
 mod transitions;

@@ -8,8 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gang_engine::{bound::ProcessHandle, roster::Roster, thread};
+use gang_engine::{bound::ProcessHandle, pins::Pins, roster::Roster, thread};
 use gang_harness::wait_until;
+use gang_linux::clock;
 use gang_schedule::CpuSet;
 use gang_timetable::{Attributes, Known, Members, SchedPolicy, THREADS_MAX};
 
@@ -218,4 +219,89 @@ fn thread_in_the_middle_of_a_switch_wishes_nothing_needs_fifo() {
         is_over.store(true, Ordering::Relaxed);
         assert_eq!(wish.map(|it| it.original), None, "its owner chose nothing");
     });
+}
+
+#[test]
+fn each_of_many_threads_that_moves_is_found() {
+    let own = thread::affinity(0).unwrap();
+    let Some(cpu) = own.iter().next().filter(|_| own.len() > 1) else {
+        return eprintln!("skipped: there is one CPU");
+    };
+    let threads: Vec<Parked> = (0..70).map(|_| Parked::ordinary()).collect();
+    let threads: Vec<&Parked> = threads.iter().collect();
+    let mut job = Job::start(Attributes::other(0), own.clone());
+    job.roster.online = own;
+    job.has(&threads);
+    let tids = sorted(&threads);
+    for (at, tid) in [(69, tids[69]), (0, tids[0]), (65, tids[65])] {
+        let mut looks = 0..2;
+        assert!(!looks.any(|_| job.roster.may_have_moved(&job.members)), "{at}: none has moved");
+        thread::set_affinity(tid, &CpuSet::from_iter([cpu])).unwrap();
+        let mut looks = 0..2;
+        assert!(looks.any(|_| job.roster.may_have_moved(&job.members)), "{at}");
+        assert!(job.refresh(), "{at}: it is not in its place");
+        assert!(job.members.threads()[at].user_pinned, "{at}");
+    }
+}
+
+#[test]
+fn stray_is_on_file_with_when_it_was_a_member() {
+    let threads = [Parked::ordinary(), Parked::ordinary()];
+    let [stays, leaves] = &threads;
+    let mut job = Job::start(Attributes::other(0), everywhere());
+    job.roster.pins = Pins::create(&job.directory.path().join("1.pins")).unwrap();
+    job.has(&[stays, leaves]);
+    let was_there_ticks = clock::boot_ticks();
+    let on_file = |job: &Job, of: &Parked| {
+        job.roster.pins.members().find(|(tid, _)| *tid == of.tid).map(|(_, at)| at)
+    };
+    for _ in 0..2 {
+        wait_until("it is later", || clock::boot_ticks() > was_there_ticks + 1);
+        job.has(&[stays]);
+        assert!(on_file(&job, leaves).unwrap() <= was_there_ticks);
+        assert!(on_file(&job, stays).unwrap() > was_there_ticks);
+    }
+    job.roster.forget_strays(&[leaves.tid].into(), &job.members);
+    assert_eq!(on_file(&job, leaves), None);
+}
+
+#[test]
+fn owners_are_read_of_processes_alone() {
+    let threads: Vec<Parked> = (0..40).map(|_| Parked::ordinary()).collect();
+    let threads: Vec<&Parked> = threads.iter().collect();
+    let mut job = Job::start(Attributes::other(0), thread::affinity(0).unwrap());
+    job.roster.owner_uid = Some(1000);
+    // Nothing is there of single threads but their numbers.
+    let proc_root = tempfile::tempdir().unwrap();
+    let process = proc_root.path().join("7");
+    for thread in &threads {
+        fs::create_dir_all(process.join(format!("task/{}", thread.tid))).unwrap();
+    }
+    let group = job.directory.path().to_owned();
+    let is_of = |uid: u32| {
+        let text = format!("Tgid:\t7\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n");
+        fs::write(process.join("status"), text).unwrap();
+    };
+    let mut has = |threads: &[&Parked]| {
+        let list: String = threads.iter().map(|thread| format!("{}\n", thread.tid)).collect();
+        fs::write(group.join("cgroup.threads"), list).unwrap();
+        let is_other = job.roster.refresh(&mut job.members, proc_root.path()).unwrap();
+        let foreign = job.members.threads().iter().filter(|thread| thread.is_foreign);
+        (is_other, foreign.count())
+    };
+    fs::write(group.join("cgroup.procs"), "7\n").unwrap();
+    is_of(1000);
+    assert_eq!(has(&threads[..10]), (true, 0));
+    is_of(1001);
+    assert_eq!(has(&threads[..20]), (true, 20), "those that are known, and those that are new");
+    assert_eq!(has(&threads[..20]), (false, 20));
+    assert_eq!(has(&threads[..30]), (true, 30));
+    is_of(1000);
+    assert_eq!(has(&threads[..30]), (true, 0));
+    // Where the process cannot be looked at when its threads come, it is the next time.
+    is_of(1001);
+    fs::rename(process.join("status"), process.join("hidden")).unwrap();
+    assert_eq!(has(&threads), (true, 0));
+    fs::rename(process.join("hidden"), process.join("status")).unwrap();
+    assert_eq!(has(&threads), (true, 40));
 }

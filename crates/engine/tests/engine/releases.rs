@@ -19,7 +19,7 @@ use gang_harness::wait_until;
 use gang_linux::{
     Roots,
     cgroup::Group,
-    process,
+    clock, process,
     sched::{self, SchedPolicy},
 };
 use gang_timetable::{
@@ -525,4 +525,30 @@ fn store_with_jobs_is_not_destroyed() {
     assert!(store.records().0.is_empty() && store.records().1.is_empty());
     let refused = store.put(&record(1, in_group(directory.path()))).unwrap_err();
     assert!(refused.to_string().contains("1.json"), "{refused}");
+}
+
+#[test]
+fn strays_are_released_unless_another_job_has_them() {
+    if !may_leave_idle() {
+        return;
+    }
+    let [left, moved] = [(); 2].map(|()| Sleeper::start());
+    let tids = [&left, &moved].map(|it| it.0.id());
+    tids.iter().for_each(|&tid| sched::set(tid, &sched::Attributes::idle(0)).unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let paths = ["one", "two"].map(|name| directory.path().join(name));
+    paths.iter().for_each(|path| drop(frozen(path, &[])));
+    fs::write(paths[1].join("cgroup.threads"), format!("{}\n", tids[1])).unwrap();
+    let [one, two] = [1, 2].map(|id| record(id, in_group(&paths[id as usize - 1])));
+    // Its members stay as they are.
+    let two = Record { keeps_attributes: true, ..two };
+    let store = store_of(directory.path(), &[one, two]);
+    let mut pins = Pins::create(&store.pins(1)).unwrap();
+    pins.set_members(clock::boot_ticks(), tids.iter().copied()).unwrap();
+    let found = release::all(&Roots::default(), &store);
+    assert_eq!((found.strays, found.lowered, found.jobs), (1, 1, 1));
+    let now = tids.map(|tid| sched::get(tid).unwrap().policy);
+    assert_eq!(now, [SchedPolicy::Other, SchedPolicy::Idle]);
+    let again = release::all(&Roots::default(), &store);
+    assert_eq!((again.strays, again.lowered), (1, 0));
 }

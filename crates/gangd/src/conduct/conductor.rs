@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use gang_conductor::{Due, Effects, Followed, Measured, NewThreads, Now, turns::Turns};
+use gang_conductor::{Due, Effects, Followed, Looked, Measured, NewThreads, Now, turns::Turns};
 use gang_engine::{
     bound::{Bound, Linux},
     guardian,
@@ -85,7 +85,6 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
         turns: Turns::default(),
         alarm,
         thread_starts,
-        strays_at_ns: None,
         failures: 0,
         failures_logged_ns: 0,
     };
@@ -113,9 +112,6 @@ fn lift_conductor() {
 const RESERVED: Duration = Duration::from_millis(2);
 const RESERVED_PERIOD: Duration = Duration::from_millis(10);
 
-/// One part in so many of the time is spent on looking for strays.
-const STRAYS_PART: u64 = 20;
-
 /// Failures of calls are logged at most this often.
 const FAILURES_EVERY_NS: u64 = 10_000_000_000;
 
@@ -130,8 +126,6 @@ struct Conductor {
     turns: Turns<Request>,
     alarm: Arc<Alarm>,
     thread_starts: ThreadStarts,
-    /// When to look for strays next (UTC).
-    strays_at_ns: Option<u64>,
     /// Calls of the switchers that failed, as last logged.
     failures: u64,
     /// When they were logged (CLOCK_MONOTONIC).
@@ -158,8 +152,7 @@ impl Conductor {
             if let Some(due_in_ns) = self.thread_starts.due_in_ns(clock::monotonic_ns()) {
                 sleep_ns = sleep_ns.min(due_in_ns);
             }
-            let stray_ns = self.strays_at_ns.map(|at_ns| at_ns.saturating_sub(clock::utc_ns()));
-            let sleep_ns = sleep_ns.min(stray_ns.unwrap_or(sleep_ns));
+            let sleep_ns = self.state.core.sleep_ns(clock::utc_ns(), sleep_ns);
             if sleep_ns > 0 && self.turns.is_empty() {
                 self.alarm.sleep(seen, Some(Duration::from_nanos(sleep_ns)));
             }
@@ -196,15 +189,7 @@ impl Conductor {
         }
         let astray = self.look_for_strays(now);
         let before_ns = clock::thread_cpu_ns();
-        let new_threads = match (self.new_threads(), astray) {
-            (new_threads, astray) if astray.is_empty() => new_threads,
-            (NewThreads::Of(mut jobs), mut astray) => {
-                jobs.append(&mut astray);
-                NewThreads::Of(jobs)
-            }
-            (NewThreads::Anywhere, _) => NewThreads::Anywhere,
-            (NewThreads::None, astray) => NewThreads::Of(astray),
-        };
+        let new_threads = self.new_threads().and(astray);
         let has_new_threads = !new_threads.is_none();
         match self.state.core.due(now, self.survey.due_in_ns(), beat_ns, new_threads) {
             Due::Sleep(sleep_ns) => return sleep_ns,
@@ -264,25 +249,18 @@ impl Conductor {
     /// Reads the jobs again that threads left by themselves, or whose threads went to other CPUs,
     /// where it is time to look. Returns those with threads that stand otherwise because of that.
     fn look_for_strays(&mut self, now: Now) -> BTreeSet<JobId> {
-        let core = &self.state.core;
-        let next_ns = core.next_look_for_strays_ns(now.utc_ns);
-        // A clock that was set back makes the next look a far one.
-        let at_ns = self.strays_at_ns.into_iter().chain(next_ns).min();
-        if next_ns.is_none() || at_ns.is_some_and(|at_ns| at_ns > now.utc_ns) {
-            self.strays_at_ns = at_ns.filter(|_| next_ns.is_some());
+        let jobs = self.state.core.strays_due(now);
+        if jobs.is_empty() {
             return BTreeSet::new();
         }
         let before_ns = clock::thread_cpu_ns();
-        let mut jobs: BTreeSet<JobId> = core.that_may_lose().collect();
-        jobs.retain(|&id| self.state.may_be_astray(id) && self.read_planned(id));
-        // The read of the plans that follow finds nothing new any more.
-        jobs.iter().for_each(|&id| self.state.core.found_members(id));
+        let is_astray = |&id: &JobId| self.state.may_be_astray(id) && self.read_planned(id);
+        let astray = jobs.iter().copied().filter(is_astray).collect();
         let is_behind = self.followed().is_behind;
-        self.state.core.looked_for_strays(is_behind);
-        let rest_ns = STRAYS_PART * (clock::thread_cpu_ns() - before_ns);
-        let next_ns = self.state.core.next_look_for_strays_ns(now.utc_ns);
-        self.strays_at_ns = next_ns.map(|next_ns| next_ns.max(now.utc_ns + rest_ns));
-        jobs
+        let spent_ns = clock::thread_cpu_ns() - before_ns;
+        let looked = Looked { jobs, astray, spent_ns, is_behind };
+        self.state.core.looked_for_strays(now, &looked);
+        looked.astray
     }
 
     fn followed(&self) -> Followed {

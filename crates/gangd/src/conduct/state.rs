@@ -8,14 +8,16 @@
 //! before the decision that needs them. They go after the actions that name them were bound.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::Path,
     sync::{Arc, mpsc::Sender},
     time::Duration,
 };
 
 use gang_bpf::Meter;
-use gang_conductor::{Candidate, Conductor, Home, Job, Measure, Note, Now, Regroup, Suspension};
+use gang_conductor::{
+    Candidate, Conductor, Home, Job, Measure, Note, Now, Regroup, Stray, Suspension,
+};
 use gang_engine::{
     bound::{Bound, ControlFile, ControlFiles, Handles, ProcessHandle},
     listeners::Listeners,
@@ -66,23 +68,6 @@ pub struct Leaver {
     pub gone_from: u64,
     /// The record that is on file meanwhile.
     pub record: Option<Record>,
-}
-
-/// A thread that left its job by itself.
-#[derive(Clone, Debug)]
-pub struct Stray {
-    pub job: JobId,
-    pub tid: u32,
-    /// It was a member at that moment, in ticks since boot: a younger one has its number.
-    pub was_there_ticks: u64,
-    /// The attributes that it had; absent where nothing is done to those.
-    pub normal: Option<Attributes>,
-    /// The CPUs that the job's threads might use.
-    pub everywhere: CpuSet,
-    /// Gives back to it what it had.
-    pub actions: Vec<Bound>,
-    /// Timetables of this generation do not have it any more.
-    pub gone_from: u64,
 }
 
 /// A job that is over.
@@ -136,7 +121,7 @@ pub struct State {
     /// The way to the thread that moves gangs between groups.
     pub regroups: Option<Sender<JobId>>,
     /// The way to the thread that lowers strays.
-    pub strays: Option<Sender<Stray>>,
+    pub strays: Option<Sender<Stray<Bound>>>,
     /// The job whose limits were looked at last.
     pub limits_seen: JobId,
     /// When a job could not take over its limits (monotonic).
@@ -263,31 +248,37 @@ impl State {
     /// Has threads lowered that left a job by themselves.
     fn send_strays(&mut self, id: JobId) {
         let Some(of) = self.registry.jobs.get_mut(&id) else { return };
-        let alive = of.roster.strays().map(|(gone, _)| gone.clone()).collect::<Vec<_>>();
+        let alive = of.roster.strays().to_vec();
         if alive.is_empty() {
             return;
         }
         let Some(strays) = self.core.lost(id, alive) else { return };
-        for (gone, was_there_ticks) in of.roster.take_strays() {
-            let Some(stray) = strays.iter().find(|it| it.tid == gone.tid) else {
-                self.stray_is_back(id, gone.tid);
-                continue;
-            };
-            let actions = bind(&self.registry, gone.actions);
-            let gang_conductor::Stray { job, tid, normal, everywhere, gone_from, .. } =
-                stray.clone();
-            let stray = Stray { job, tid, was_there_ticks, normal, everywhere, actions, gone_from };
+        let found = of.roster.take_strays().into_iter().map(|gone| gone.tid);
+        let back: BTreeSet<u32> = found.filter(|tid| !strays.contains_key(tid)).collect();
+        self.strays_are_back(id, &back);
+        for stray in strays.into_values() {
+            let stray = stray.bind(|action| Bound::new(action, &self.registry));
             // Where that thread has ended, the daemon ends.
             let _ = self.strays.as_ref().map(|way| way.send(stray));
         }
     }
 
-    /// A stray has nothing of gangd's any more, or is a member of a job again.
-    pub fn stray_is_back(&mut self, id: JobId, tid: u32) {
+    /// Strays have nothing of gangd's any more, or are members of a job again.
+    pub fn strays_are_back(&mut self, id: JobId, tids: &BTreeSet<u32>) {
         let home = self.core.jobs.get(&id).and_then(|job| job.home.as_ref());
-        if let (Some(home), Some(of)) = (home, self.registry.jobs.get_mut(&id)) {
-            of.roster.forget_stray(tid, &home.members);
+        let of = self.registry.jobs.get_mut(&id).filter(|_| !tids.is_empty());
+        if let Some((home, of)) = home.zip(of) {
+            of.roster.forget_strays(tids, &home.members);
         }
+    }
+
+    /// Of threads that left these jobs by themselves, those that no job has. What a job that is over
+    /// left behind is released with it.
+    pub fn strays_among(&self, strays: &[(JobId, u32)]) -> BTreeSet<(JobId, u32)> {
+        let of_none = self.core.of_no_job(strays.iter().map(|&(_, tid)| tid).collect());
+        let is_stray =
+            |(job, tid): &(JobId, u32)| self.core.jobs.contains_key(job) && of_none.contains(tid);
+        strays.iter().copied().filter(is_stray).collect()
     }
 
     /// Whether a job has lost a thread that lives on, or one of its threads chose other CPUs.
@@ -500,11 +491,7 @@ impl State {
     /// A process that was detached is out of the job's groups, or could not be moved out of them.
     pub fn has_left(&mut self, id: JobId, pid: u32, is_out: bool) -> Result<Option<Record>, Error> {
         let record = self.core.has_left(id, pid, is_out)?;
-        if let Some(of) = self.registry.jobs.get_mut(&id) {
-            of.roster.has_left(pid);
-        }
-        // Its threads are on file as members no more.
-        self.stray_is_back(id, pid);
+        self.left_roster(id, pid);
         Ok(record)
     }
 
@@ -547,8 +534,13 @@ impl State {
 
     /// A single thread that was detached is not on file any more.
     pub fn forget_single(&mut self, id: JobId, tid: u32) {
-        if let Some(of) = self.registry.jobs.get_mut(&id) {
-            of.roster.has_left(tid);
+        self.left_roster(id, tid);
+    }
+
+    fn left_roster(&mut self, id: JobId, number: u32) {
+        let home = self.core.jobs.get(&id).and_then(|job| job.home.as_ref());
+        if let (Some(home), Some(of)) = (home, self.registry.jobs.get_mut(&id)) {
+            of.roster.has_left(number, &home.members);
         }
     }
 

@@ -1,10 +1,16 @@
 //! The end of jobs.
 
+use std::time::Instant;
+
 use gang_engine::release;
 use gang_schedule::JobId;
 
 use super::{cleanup::Remains, waiting::wait_for};
 use crate::{conduct::state::Over, daemon::Daemon};
+
+/// Strays of a job that is over are released again after a rest that is so many times as long as
+/// their release took.
+const REST: u32 = 10;
 
 impl Daemon {
     /// A job has no process any more, never got one, or is to go on without gangd.
@@ -23,10 +29,14 @@ impl Daemon {
                 let is_gone = found.threads == 0 && found.strays == 0;
                 remains.is_released = is_gone && found.missed == 0;
                 if !remains.is_released {
-                    // A timetable in force would raise again what is released.
+                    // A timetable in force would raise again what is released. Where strays are
+                    // many, a release takes long.
+                    let mut next = Instant::now();
                     self.wait_until_unplanned(job, || {
-                        if found.strays > 0 {
+                        let began = Instant::now();
+                        if found.strays > 0 && began >= next {
                             release::job(&self.roots, &self.files.store, &remains.record);
+                            next = Instant::now() + REST * began.elapsed();
                         }
                     });
                 }
@@ -47,7 +57,7 @@ impl Daemon {
 
     /// Waits until no switcher follows a timetable that has a job which is over, and does something
     /// meanwhile.
-    fn wait_until_unplanned(&self, job: JobId, meanwhile: impl Fn()) {
+    fn wait_until_unplanned(&self, job: JobId, mut meanwhile: impl FnMut()) {
         wait_for(|| {
             meanwhile();
             let unplanned = self.conductor.ask(move |state| {

@@ -106,12 +106,12 @@ impl Machine {
             let were_given = pins.given.contains(&cpus);
             Some(Seen { tid, now, were_given, cpus, original, started_by })
         });
-        let gone = home.members.take_gone();
+        let gone = home.members.take_gone(was_listed);
         if let Placement::Cgroup { .. } = home.placement {
             let is_it = |thread: &super::Thread| thread.started <= was_listed;
             let alive = gone.into_iter().filter(|it| self.threads.get(&it.tid).is_some_and(is_it));
             let found: Vec<_> = alive.collect();
-            roster.strays.extend(found.iter().map(|it| it.tid));
+            roster.strays.extend(found.iter().map(|it| (it.tid, it.was_there_ticks)));
             roster.found.extend(found);
             self.file_members(job, home, roster);
         }
@@ -138,8 +138,8 @@ impl Machine {
         };
         chose.extend(leaving.iter().filter(|tid| pins.user_pinned.contains(tid)));
         let mut own: BTreeMap<u32, Attributes> = home.members.own_attributes().collect();
-        chose.extend(roster.strays.iter().filter(|tid| pins.user_pinned.contains(tid)));
-        let leaving = leaving.into_iter().chain(roster.strays.iter().copied());
+        chose.extend(roster.strays.keys().filter(|tid| pins.user_pinned.contains(tid)));
+        let leaving = leaving.into_iter().chain(roster.strays.keys().copied());
         let removed = roster.removed.iter().flat_map(|&pid| self.tids(pid));
         let leavers = leaving.chain(removed);
         own.extend(leavers.filter_map(|tid| Some((tid, *pins.own.get(&tid)?))));
@@ -156,8 +156,9 @@ impl Machine {
         if self.backend.is_some_and(Backend::can_fill) {
             let tids = home.members.threads().iter().map(|it| it.tid);
             let leaving = roster.leaving.iter().flat_map(|&pid| self.tids(pid));
-            let tids = tids.chain(roster.strays.iter().copied()).chain(leaving).collect();
-            self.pins.entry(job).or_default().members = (roster.listed, tids);
+            let tids = tids.chain(leaving).collect();
+            let pins = self.pins.entry(job).or_default();
+            (pins.members, pins.strays) = ((roster.listed, tids), roster.strays.clone());
         }
     }
 

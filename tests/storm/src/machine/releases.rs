@@ -169,7 +169,7 @@ impl Machine {
         let is_started = |(tid, of): &(&u32, &Thread)| {
             let is_below = self.ancestors(of.pid).iter().any(|&(above, _)| above == pid);
             let is_of_it = is_below && self.record_of(**tid).is_none_or(|it| it.id == job.0);
-            is_of_it && self.processes[&of.pid].group.is_none() && !pins.members.1.contains(tid)
+            is_of_it && self.processes[&of.pid].group.is_none() && !pins.has_filed(**tid)
         };
         let started: Vec<u32> =
             self.threads.iter().filter(is_started).map(|(&tid, _)| tid).collect();

@@ -67,7 +67,7 @@ impl World {
         let calm_ns = self.held_up_until_ns.max(self.stepped_until_ns) + STRAYS_NS;
         if calm_ns < self.now.monotonic_ns && self.dies_after.is_none() {
             let before_ns = self.now.monotonic_ns - STRAYS_NS;
-            machine.check_strays(before_ns, |tid| !daemon.core.is_stray(tid));
+            machine.check_strays(before_ns, |tid| !daemon.core.is_of_no_job(tid));
         }
         let (core, config) = (&daemon.core, daemon.core.published_config());
         let is_followed = daemon.lanes.iter().all(|lane| {

@@ -2,12 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gang_conductor::{Counted, Followed, Now};
+use gang_conductor::{Counted, Followed, Looked, Now};
 use gang_schedule::JobId;
 use gang_timetable::{Action, Runnable, record::Placement};
 
 use super::{Daemon, Lane, MS, USERS};
 use crate::machine::Machine;
+
+/// The CPU time that a look at one job for strays takes.
+const LOOK_AT_JOB_NS: u64 = 20_000;
 
 impl Daemon {
     pub(super) fn followed(&self) -> Followed {
@@ -59,16 +62,27 @@ impl Daemon {
         };
         let Some(strays) = self.core.lost(job, roster.found.clone()) else { return };
         let found = std::mem::take(&mut roster.found);
-        for gone in found.iter().filter(|gone| !strays.iter().any(|it| it.tid == gone.tid)) {
+        for gone in found.iter().filter(|gone| !strays.contains_key(&gone.tid)) {
             self.stray_is_back(machine, job, gone.tid);
         }
-        self.strays.extend(strays);
+        self.strays.extend(strays.into_values());
     }
 
-    pub(super) fn stray_is_back(&mut self, machine: &mut Machine, job: JobId, tid: u32) {
+    fn stray_is_back(&mut self, machine: &mut Machine, job: JobId, tid: u32) {
+        if let Some(roster) = self.rosters.get_mut(&job) {
+            roster.strays.remove(&tid);
+        }
+        self.file_members(machine, job);
+    }
+
+    pub(super) fn process_has_left(&mut self, machine: &mut Machine, job: JobId, pid: u32) {
+        self.rosters.entry(job).or_default().leaving.remove(&pid);
+        self.file_members(machine, job);
+    }
+
+    fn file_members(&self, machine: &mut Machine, job: JobId) {
         let home = self.core.jobs.get(&job).and_then(|job| job.home.as_ref());
-        if let (Some(home), Some(roster)) = (home, self.rosters.get_mut(&job)) {
-            roster.strays.retain(|stray| *stray != tid);
+        if let (Some(home), Some(roster)) = (home, self.rosters.get(&job)) {
             if let Placement::Cgroup { .. } = home.placement {
                 machine.file_members(job, home, roster);
             }
@@ -78,26 +92,22 @@ impl Daemon {
     /// Where it is time to look, reads the jobs again that threads left by themselves.
     /// Returns those with threads that stand otherwise because of that.
     pub(super) fn look_for_strays(&mut self, machine: &mut Machine, now: Now) -> BTreeSet<JobId> {
-        let mut astray = BTreeSet::new();
-        let next_ns = self.core.next_look_for_strays_ns(now.utc_ns);
-        let at_ns = self.strays_at_ns.into_iter().chain(next_ns).min();
-        if next_ns.is_none() || at_ns.is_some_and(|at_ns| at_ns > now.utc_ns) {
-            self.strays_at_ns = at_ns.filter(|_| next_ns.is_some());
-            return astray;
+        let jobs = self.core.strays_due(now);
+        if jobs.is_empty() {
+            return BTreeSet::new();
         }
-        for job in self.core.that_may_lose().collect::<Vec<JobId>>() {
+        let spent_ns = LOOK_AT_JOB_NS * jobs.len() as u64;
+        let is_astray = |&job: &JobId| {
             let members = self.core.jobs[&job].home.as_ref().map(|home| &home.members);
-            let Some(members) = members else { continue };
+            let Some(members) = members else { return false };
             let mut tids = members.threads().iter().map(|it| it.tid);
             let is_astray = |tid| machine.is_outside(job, tid) || machine.has_moved(members, tid);
-            if tids.any(is_astray) && self.read_planned(machine, job) {
-                self.core.found_members(job);
-                astray.insert(job);
-            }
-        }
-        self.core.looked_for_strays(self.followed().is_behind);
-        self.strays_at_ns = self.core.next_look_for_strays_ns(now.utc_ns);
-        astray
+            tids.any(is_astray) && self.read_planned(machine, job)
+        };
+        let astray = jobs.iter().copied().filter(is_astray).collect();
+        let looked = Looked { jobs, astray, spent_ns, is_behind: self.followed().is_behind };
+        self.core.looked_for_strays(now, &looked);
+        looked.astray
     }
 
     /// Gives strays what they had, until no switcher follows a timetable that has them.
@@ -115,14 +125,14 @@ impl Daemon {
             let is_out = in_force >= Some(stray.gone_from);
             // What a job that is over left behind is released with it.
             let is_stray = self.core.jobs.contains_key(&stray.job)
-                && self.core.is_stray(stray.tid)
+                && self.core.is_of_no_job(stray.tid)
                 && machine.is_outside(stray.job, stray.tid);
             if is_stray {
                 // CPUs that it was not given it has by its owner's choice.
                 let has_pinned = machine.has_given_cpus(stray.job, stray.tid);
                 let is_due = |it: &&Action| has_pinned || !matches!(it, Action::Affinity { .. });
                 stray.actions.iter().filter(is_due).for_each(|action| machine.perform(action));
-                let is_of_job = |tid| !self.core.is_stray(tid);
+                let is_of_job = |tid| !self.core.is_of_no_job(tid);
                 let (normal, everywhere) = (stray.normal, &stray.everywhere);
                 machine.release_started(stray.job, stray.tid, normal, everywhere, is_of_job);
             }

@@ -136,8 +136,6 @@ struct Daemon {
     /// Jobs that are over and had strays, each with the generation of the first timetable without
     /// it.
     remains: Vec<(u64, Record)>,
-    /// When it looks for strays (UTC).
-    strays_at_ns: Option<u64>,
     /// Threads of others that want to run.
     load: u32,
     uses: BTreeMap<JobId, u64>,

@@ -55,7 +55,6 @@ impl World {
             look_at_ns: 0,
             strays: Vec::new(),
             remains: Vec::new(),
-            strays_at_ns: None,
             load: 0,
             uses: BTreeMap::new(),
         };

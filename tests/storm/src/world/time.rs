@@ -170,19 +170,16 @@ impl World {
             let is_behind = daemon.followed().is_behind;
             let is_settled = daemon.core.is_settled(!daemon.orders.is_empty(), is_behind);
             if is_settled {
-                daemon.wakes_ns = now.utc_ns + 200 * MS;
+                daemon.wakes_ns = now.utc_ns + daemon.core.sleep_ns(now.utc_ns, 200 * MS);
                 return Ok(());
             }
             let astray = daemon.look_for_strays(&mut self.machine.borrow_mut(), now);
             let look_in_ns = daemon.look_at_ns.saturating_sub(now.monotonic_ns);
             let came = std::mem::replace(&mut new_threads, NewThreads::None);
-            let came =
-                if came.is_none() && !astray.is_empty() { NewThreads::Of(astray) } else { came };
-            match daemon.core.due(now, look_in_ns, 200 * MS, came) {
+            match daemon.core.due(now, look_in_ns, 200 * MS, came.and(astray)) {
                 Due::Sleep(0) => {}
                 Due::Sleep(sleep_ns) => {
-                    let strays_at_ns = daemon.strays_at_ns.unwrap_or(u64::MAX);
-                    daemon.wakes_ns = (now.utc_ns + sleep_ns).min(strays_at_ns);
+                    daemon.wakes_ns = now.utc_ns + daemon.core.sleep_ns(now.utc_ns, sleep_ns);
                     daemon.lower_strays(&mut self.machine.borrow_mut());
                     return Ok(());
                 }

@@ -166,8 +166,7 @@ impl World {
                 self.effect()?;
                 self.machine.borrow_mut().leave_group(pid);
                 if let Some(daemon) = &mut self.daemon {
-                    daemon.rosters.entry(job).or_default().leaving.remove(&pid);
-                    daemon.stray_is_back(&mut self.machine.borrow_mut(), job, pid);
+                    daemon.process_has_left(&mut self.machine.borrow_mut(), job, pid);
                 }
                 self.hit(job, Moment::Left);
                 self.file(job, |core| core.has_left(job, pid, true))?;

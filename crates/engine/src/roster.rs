@@ -409,8 +409,7 @@ impl Roster {
                 for process in processes.iter() {
                     self.numbers.extend(unless_gone(process::threads(proc_root, process.pid))?);
                 }
-                let removed = removed.iter().filter(|_| !self.pins.all_own().is_empty());
-                for process in removed {
+                for process in removed.iter() {
                     leavers.extend(unless_gone(process::threads(proc_root, process.pid))?);
                 }
             }
@@ -458,9 +457,9 @@ impl Roster {
         let is_other = self.note_owners(members, proc_root, &new) || is_other;
         // From now on its group can be frozen as a whole.
         let is_other = is_other || (had_foreign && !members.has_foreign_that_run());
+        let on_file = self.pins.all_own();
+        let own = members.own_attributes(&leavers, on_file, &self.expected_own);
         self.expected_own.retain(|&tid, _| !members.knows(tid));
-        let mut own: BTreeMap<u32, Attributes> = members.own_attributes().collect();
-        own.extend(leavers.iter().filter_map(|&tid| Some((tid, self.pins.own(tid)?))));
         self.file_own(own);
         own_cpus.extend(leavers.iter().filter(|tid| self.pins.is_user_pinned(**tid)));
         self.came = self.came.saturating_add(came.try_into().unwrap_or(u32::MAX));

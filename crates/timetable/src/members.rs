@@ -555,18 +555,32 @@ impl Members {
     }
 
     /// Whether the owner of some thread may want other attributes than a release would give it
-    /// without its [own](Members::own_attributes).
+    /// without [that](Members::own_attributes) on file.
     pub fn has_own_attributes(&self) -> bool {
         let is_own = |thread: &Thread| self.are_single || thread.original != self.default;
         !self.keeps_attributes && self.threads.iter().any(is_own)
     }
 
-    /// The attributes that owners want of the threads, where some may differ from those that a
-    /// release would give: those of the job's first thread.
-    pub fn own_attributes(&self) -> impl Iterator<Item = (u32, Attributes)> {
-        let has_own = self.has_own_attributes();
-        let all = self.threads.iter().filter(move |_| has_own);
-        all.map(|thread| (thread.tid, thread.original))
+    /// The attributes that owners want, to be put on file instead of `on_file`: none while a release
+    /// would give to all threads what they want, else those of all threads, and of the `leavers`.
+    /// The latter are threads that are members no more, and may have something of gangd's yet.
+    /// Those `expected` are on file before they are members.
+    pub fn own_attributes(
+        &self,
+        leavers: &[u32],
+        on_file: &BTreeMap<u32, Attributes>,
+        expected: &BTreeMap<u32, Attributes>,
+    ) -> BTreeMap<u32, Attributes> {
+        // One of which nothing is on file gets what one on file wants that started it.
+        let has_own =
+            self.has_own_attributes() || leavers.iter().any(|tid| on_file.contains_key(tid));
+        let are_first = has_own && on_file.keys().all(|tid| expected.contains_key(tid));
+        let of_leaver = |&tid| {
+            let own = on_file.get(&tid).copied();
+            Some((tid, own.or_else(|| are_first.then_some(self.default))?))
+        };
+        let members = self.threads.iter().filter(|_| has_own).map(|it| (it.tid, it.original));
+        leavers.iter().filter_map(of_leaver).chain(members).collect()
     }
 
     /// A thread that is known was seen with these CPUs, those that are offline among them. Where
@@ -799,6 +813,29 @@ mod tests {
         // Started by a thread in its slot, it is an ordinary one; and it chose its CPU.
         assert_eq!((second.tid, second.original), (5, Attributes::other(5)));
         assert!(second.user_pinned && !first.user_pinned);
+    }
+
+    #[test]
+    fn nothing_is_on_file_of_some_alone() {
+        let (none, normal) = (BTreeMap::new(), Attributes::other(5));
+        let mut job = job();
+        job.update(&[3, 4], |tid| seen(tid, normal, &[0, 1]));
+        assert_eq!(job.own_attributes(&[9], &none, &none), none, "a release gives that to all");
+        // The one that leaves may have been started by one that differs.
+        let wish = Attributes { nice: 7, ..Attributes::other(0) };
+        let expected: BTreeMap<u32, Attributes> = [(6, wish)].into();
+        job.update(&[3, 4, 6], |tid| seen(tid, if tid == 6 { wish } else { normal }, &[0, 1]));
+        let all: BTreeMap<u32, Attributes> =
+            [(3, normal), (4, normal), (6, wish), (9, normal)].into();
+        assert_eq!(job.own_attributes(&[9], &none, &none), all);
+        assert_eq!(job.own_attributes(&[9], &expected, &expected), all);
+        // One that a leaver started meanwhile wants what that one does.
+        assert_eq!(job.own_attributes(&[9, 10], &all, &none), all);
+        // The one that differs leaves: it may have started those that stay.
+        job.update(&[3, 4], |tid| seen(tid, normal, &[0, 1]));
+        let left: BTreeMap<u32, Attributes> = [(3, normal), (4, normal), (6, wish)].into();
+        assert_eq!(job.own_attributes(&[6], &all, &none), left);
+        assert_eq!(job.own_attributes(&[], &left, &none), none);
     }
 
     #[test]

@@ -128,7 +128,6 @@ impl Machine {
                 (thread.is_unread, thread.unread, thread.was_read) = (false, Vec::new(), true);
             }
         }
-        roster.expected_own.retain(|&tid, _| !home.members.knows(tid));
         let have_moved = self.see_cpus(&tids, &mut home.members, &pins);
         let mut chose: Vec<u32> = home.members.user_pinned().collect();
         // Those that leave are in the job's groups, and on file, until they have left.
@@ -137,12 +136,12 @@ impl Machine {
             _ => roster.leaving.iter().flat_map(|&pid| self.tids(pid)).collect(),
         };
         chose.extend(leaving.iter().filter(|tid| pins.user_pinned.contains(tid)));
-        let mut own: BTreeMap<u32, Attributes> = home.members.own_attributes().collect();
         chose.extend(roster.strays.keys().filter(|tid| pins.user_pinned.contains(tid)));
         let leaving = leaving.into_iter().chain(roster.strays.keys().copied());
         let removed = roster.removed.iter().flat_map(|&pid| self.tids(pid));
-        let leavers = leaving.chain(removed);
-        own.extend(leavers.filter_map(|tid| Some((tid, *pins.own.get(&tid)?))));
+        let leavers: Vec<u32> = leaving.chain(removed).collect();
+        let mut own = home.members.own_attributes(&leavers, &pins.own, &roster.expected_own);
+        roster.expected_own.retain(|&tid, _| !home.members.knows(tid));
         own.extend(&roster.expected_own);
         if self.backend.is_some_and(Backend::can_fill) {
             let pins = self.pins.entry(job).or_default();

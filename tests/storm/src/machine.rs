@@ -147,6 +147,8 @@ pub struct Machine {
     pub all: CpuSet,
     pub online: CpuSet,
     pub backend: Option<Backend>,
+    /// Jobs that an administrator suspended: a timetable of then may stop all of their members.
+    pub stopped_whole: BTreeSet<JobId>,
     /// Invariants that did not hold.
     pub violations: Vec<String>,
 }
@@ -239,7 +241,12 @@ impl Machine {
         let normal = parent.and_then(|tid| Some(as_default(self.record_of(tid)?.normal.into())));
         // What its parent has of its own it gets by fork alone.
         let of_parent = thread.normal.iter().copied().chain(lost_nice.then_some(thread.own));
-        let by_default = of_parent.map(as_default).chain(normal);
+        // Of what it may have, its nice value is a child's too, unless that is lost.
+        let with_nice =
+            |it: Attributes| [as_default(it), Attributes { nice: it.nice, ..as_default(it) }];
+        let of_parent =
+            of_parent.flat_map(|it| with_nice(it).into_iter().take(2 - usize::from(reset)));
+        let by_default = of_parent.chain(normal);
         // A nice value below 0 stays unless it is lost, whatever becomes of the policy.
         let kept = |it| [it, Attributes { nice: thread.own.nice, ..it }];
         let normal: Vec<Attributes> = by_default.flat_map(kept).collect();
@@ -309,6 +316,8 @@ impl Machine {
         for thread in self.threads.values_mut().filter(|it| it.is_back && is_seen(&it.pid)) {
             (thread.is_unswitched, thread.is_back) = (true, false);
         }
+        let stops_foreign = |job: &JobId| self.records.get(job).is_some_and(|of| of.stops_foreign);
+        self.stopped_whole.retain(stops_foreign);
     }
 
     /// The daemon has seen to whom the process of a thread belongs.

@@ -110,7 +110,9 @@ impl Machine {
                 let record = self.records.get(job);
                 let record = record.filter(|record| self.is_on_file(record, *pid, *pid));
                 // An administrator's order is no deed of the job's owner.
-                let owner = record.map(|of| if of.stops_foreign { 0 } else { of.owner_uid });
+                let is_admins =
+                    record.is_some_and(|of| of.stops_foreign) || self.stopped_whole.contains(job);
+                let owner = record.map(|of| if is_admins { 0 } else { of.owner_uid });
                 let is_others = |owner: u32| owner != 0 && owner != uid && !is_unseen;
                 if let Some(owner) = owner.filter(|&owner| is_others(owner)) {
                     self.violation(format!(

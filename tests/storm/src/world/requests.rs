@@ -100,6 +100,8 @@ impl World {
                     let before = core.job(job).map(Suspension::of)?;
                     core.suspend(now, job, before.after(suspended, with_foreign))
                 })?;
+                let stops_all = suspended && with_foreign;
+                self.machine.borrow_mut().stopped_whole.extend(stops_all.then_some(job));
             }
             (Kind::Signals, Some(job)) => {
                 self.hit(job, Moment::SetSignals);

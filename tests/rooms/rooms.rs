@@ -172,6 +172,25 @@ fn unsafe_code_is_where_it_may_be() {
     assert!(wrong.is_empty(), "unsafe code is not for {}", wrong.join(", "));
 }
 
+/// Where nobody may wait for a program that executes another one.
+const FOLLOW_THE_CLOCK: [&str; 2] = ["crates/gangd/src/conduct", "crates/engine/src/roster.rs"];
+
+#[test]
+fn the_conductor_reads_no_file_that_makes_it_wait() {
+    let waits = ["process::stat(", "thread_stat(", "singles::is_there(", "descendants("];
+    let root = root();
+    let mut wrong = Vec::new();
+    for of in FOLLOW_THE_CLOCK.map(|of| root.join(of)) {
+        for file in if of.is_dir() { sources(&of) } else { vec![of] } {
+            let text = fs::read_to_string(&file).unwrap();
+            let is_reader = file.ends_with("conduct/readers.rs");
+            let found = waits.iter().find(|call| !is_reader && text.contains(**call));
+            wrong.extend(found.map(|call| format!("{call}…) in {}", file.display())));
+        }
+    }
+    assert!(wrong.is_empty(), "the conductor waits in {}", wrong.join(", "));
+}
+
 /// The dependencies of a package in a lock file.
 fn locked(lock: &str, package: &str) -> BTreeSet<String> {
     let begin = format!("[[package]]\nname = \"{package}\"\n");

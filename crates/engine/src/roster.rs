@@ -24,7 +24,7 @@ use gang_timetable::{
 use crate::{
     bound::{ControlFiles, ProcessHandle},
     pins::Pins,
-    singles::{self, Inheritors, Others},
+    singles::{self, Inheritors, Look, Others},
     thread,
 };
 
@@ -48,7 +48,10 @@ enum Kind {
         singles: Vec<Single>,
         /// Not of the job any more, and on file yet.
         leaving: Vec<Single>,
-        inheritors: Inheritors,
+        /// Absent while a look is under way.
+        inheritors: Option<Inheritors>,
+        /// How many other threads their processes had at the last look.
+        beside: usize,
     },
 }
 
@@ -165,8 +168,8 @@ impl Roster {
 
     /// Single threads.
     pub fn of_threads(singles: Vec<Single>) -> Roster {
-        let kind =
-            Kind::Threads { singles, leaving: Vec::new(), inheritors: Inheritors::default() };
+        let (leaving, inheritors) = (Vec::new(), Some(Inheritors::default()));
+        let kind = Kind::Threads { singles, leaving, inheritors, beside: 0 };
         Roster::new(kind, ControlFiles::default(), false)
     }
 
@@ -290,9 +293,28 @@ impl Roster {
             Kind::Cgroup { .. } => false,
             Kind::Tree { processes, .. } => !processes.iter().any(|process| process.is_alive()),
             Kind::Threads { singles, .. } => {
-                !singles.iter().any(|single| singles::is_there(single, proc_root))
+                singles.iter().all(|single| singles::has_ended(single, proc_root))
             }
         }
+    }
+
+    /// The next look at single threads, where the one before was [taken](Roster::looked).
+    pub fn look(&mut self) -> Option<Look> {
+        let Kind::Threads { singles, leaving, inheritors, .. } = &mut self.kind else {
+            return None;
+        };
+        let members_on_file = [&singles[..], &leaving[..]].concat();
+        Some(Look::new(members_on_file, self.others.clone(), inheritors.take()?))
+    }
+
+    /// A look was taken. What single threads have started gets what they had.
+    pub fn looked(&mut self, seen: singles::Seen, members: &Members) {
+        let Kind::Threads { singles, inheritors, beside, .. } = &mut self.kind else { return };
+        for (tid, member) in seen.came {
+            singles::release_inheritor(tid, &member, &members.everywhere, Some(&self.pins));
+        }
+        singles.retain(|single| !seen.gone.contains(single));
+        (*inheritors, *beside) = (Some(seen.inheritors), seen.beside);
     }
 
     /// Adds a thread to a job of single ones.
@@ -413,17 +435,12 @@ impl Roster {
                     leavers.extend(unless_gone(process::threads(proc_root, process.pid))?);
                 }
             }
-            Kind::Threads { singles, leaving, inheritors } => {
-                let members_on_file = [&singles[..], &leaving[..]].concat();
-                let (came, listed) = inheritors.find(proc_root, &members_on_file, &self.others);
-                for (tid, member) in came {
-                    singles::release_inheritor(tid, &member, &members.everywhere, Some(&self.pins));
-                }
-                singles.retain(|single| singles::is_there(single, proc_root));
+            Kind::Threads { singles, leaving, beside: listed, .. } => {
+                singles.retain(|single| !singles::has_ended(single, proc_root));
                 self.numbers.clear();
                 self.numbers.extend(singles.iter().map(|single| single.tid));
                 leavers.extend(leaving.iter().map(|single| single.tid));
-                beside = listed;
+                beside = *listed;
             }
         }
         self.listed_ticks = clock::boot_ticks();
@@ -694,9 +711,10 @@ impl Roster {
                 Some(used)
             }
             Kind::Threads { singles, .. } => {
-                let stat = |of: &Single| process::thread_stat(proc_root, of.pid, of.tid).ok();
-                let stats = singles.iter().filter_map(stat);
-                Some(stats.map(|stat| stat.cpu_ticks * 10_000_000).sum())
+                let used =
+                    singles.iter().filter_map(|it| process::thread_cpu_ns(proc_root, it.tid));
+                let used: Vec<u64> = used.collect();
+                (singles.is_empty() || !used.is_empty()).then(|| used.iter().sum())
             }
         }
     }

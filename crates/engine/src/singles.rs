@@ -8,9 +8,13 @@
 //! than the membership, in the process or started by the member, are looked at once. One that has
 //! what a member has is an *inheritor*, and gets what the nearest member above it had before.
 //!
-//! Properties: a thread that has ended is no member, also where another thread has its number.
-//! Older threads are never touched. A younger one that chose SCHED_IDLE, or exactly the CPUs of a
-//! slot, before it was looked at, loses that choice.
+//! When a thread started is in a file whose reader waits while the process becomes another program
+//! ([`process::stat`]). Somebody who can wait takes such a [`Look`], and who follows the clock takes
+//! what was [`Seen`].
+//!
+//! Properties: a thread that has ended is no member; where another thread has its number, that shows
+//! at the next look. Older threads are never touched. A younger one that chose SCHED_IDLE, or exactly
+//! the CPUs of a slot, before it was looked at, loses that choice.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -55,7 +59,13 @@ pub fn stray(proc_root: &Path, tid: u32, was_there_ticks: u64) -> Option<Single>
     (started <= was_there_ticks).then_some(single)
 }
 
-/// False as soon as the thread has ended.
+/// Whether a thread has ended, as far as it shows without waiting: where its number is given to
+/// another thread of its process, that is taken for it.
+pub fn has_ended(single: &Single, proc_root: &Path) -> bool {
+    !process::has_thread(proc_root, single.pid, single.tid)
+}
+
+/// False as soon as the thread has ended. It may wait ([`process::stat`]).
 pub fn is_there(single: &Single, proc_root: &Path) -> bool {
     let stat = process::thread_stat(proc_root, single.pid, single.tid);
     // The first thread of a process stays on the list until the others have ended.
@@ -152,16 +162,50 @@ struct Found {
     of: Single,
 }
 
+/// A look at the single threads of a job, and at what they have started, by files whose reader may
+/// wait.
+#[derive(Debug)]
+pub struct Look {
+    members: Vec<Single>,
+    others: Others,
+    inheritors: Inheritors,
+}
+
+impl Look {
+    pub(crate) fn new(members: Vec<Single>, others: Others, inheritors: Inheritors) -> Look {
+        Look { members, others, inheritors }
+    }
+
+    pub fn take(mut self, proc_root: &Path) -> Seen {
+        let (came, beside) = self.inheritors.find(proc_root, &self.members, &self.others);
+        let gone = self.members.into_iter().filter(|it| !is_there(it, proc_root)).collect();
+        Seen { gone, came, beside, inheritors: self.inheritors }
+    }
+}
+
+/// What a [`Look`] has found.
+#[derive(Debug)]
+pub struct Seen {
+    /// Members that have ended.
+    pub(crate) gone: Vec<Single>,
+    /// Inheritors that nobody has looked at yet, each with the member it may have inherited from.
+    pub(crate) came: Vec<(u32, Single)>,
+    /// How many threads the members' processes have besides.
+    pub(crate) beside: usize,
+    /// For the next look.
+    pub(crate) inheritors: Inheritors,
+}
+
 /// The threads that may have inherited from members.
 #[derive(Debug, Default)]
-pub struct Inheritors {
+pub(crate) struct Inheritors {
     looked_at: BTreeSet<u32>,
 }
 
 impl Inheritors {
     /// Those that nobody has looked at yet, each with the member it may have inherited from.
     /// Returns how many threads the members' processes have besides.
-    pub fn find(
+    fn find(
         &mut self,
         proc_root: &Path,
         members: &[Single],

@@ -200,6 +200,20 @@ pub fn status(proc_root: &Path, tid: u32) -> Result<Status> {
     state.zip(parent).map(|(state, parent)| Status { state, parent }).ok_or_else(|| text.is_odd())
 }
 
+/// Whether a thread of a process has not ended. The first one of a process stays on the list until
+/// the others have ended. Unlike [`thread_stat`], this does not wait.
+pub fn has_thread(proc_root: &Path, pid: u32, tid: u32) -> bool {
+    let text = StatusText::read_at(&proc_root.join(format!("{pid}/task/{tid}")));
+    text.is_ok_and(|text| text.field("State:").is_some_and(|it| !it.starts_with(['Z', 'X'])))
+}
+
+/// The CPU time of one thread in nanoseconds (proc_pid_schedstat(5)); absent for one that has ended,
+/// and where the kernel does not say.
+pub fn thread_cpu_ns(proc_root: &Path, tid: u32) -> Option<u64> {
+    let text = fs::read_to_string(proc_root.join(tid.to_string()).join("schedstat")).ok()?;
+    text.split_ascii_whitespace().next()?.parse().ok()
+}
+
 /// The CPUs that a thread may run on, those that are offline among them, as the kernel lists CPUs.
 pub fn cpus_allowed(proc_root: &Path, tid: u32) -> Result<String> {
     let text = StatusText::read(proc_root, tid)?;
@@ -214,7 +228,11 @@ struct StatusText {
 
 impl StatusText {
     fn read(proc_root: &Path, tid: u32) -> Result<StatusText> {
-        let path = proc_root.join(tid.to_string()).join("status");
+        StatusText::read_at(&proc_root.join(tid.to_string()))
+    }
+
+    fn read_at(directory: &Path) -> Result<StatusText> {
+        let path = directory.join("status");
         let text = read_lossy(&path).map_err(|e| Error::new("read", path.display(), e))?;
         Ok(StatusText { path, text })
     }

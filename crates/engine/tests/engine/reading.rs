@@ -12,7 +12,8 @@ use gang_engine::{bound::ProcessHandle, pins::Pins, roster::Roster, thread};
 use gang_harness::wait_until;
 use gang_linux::clock;
 use gang_schedule::CpuSet;
-use gang_timetable::{Attributes, Known, Members, SchedPolicy, THREADS_MAX};
+use gang_timetable::{Attributes, Known, Members, SchedPolicy, THREADS_MAX, record::Single};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::{
     jobs::{everywhere, group, of_tree},
@@ -304,4 +305,50 @@ fn owners_are_read_of_processes_alone() {
     assert_eq!(has(&threads), (true, 0));
     fs::rename(process.join("hidden"), process.join("status")).unwrap();
     assert_eq!(has(&threads), (true, 40));
+}
+
+#[test]
+fn nobody_waits_for_a_file_to_read_single_threads() {
+    let (stays, ends) = (Parked::ordinary(), Parked::ordinary());
+    let proc_root = tempfile::tempdir().unwrap();
+    let process = proc_root.path().join("7");
+    let single = |tid: u32| {
+        let task = process.join(format!("task/{tid}"));
+        fs::create_dir_all(&task).unwrap();
+        fs::write(task.join("status"), "State:\tS (sleeping)\n").unwrap();
+        let normal = Attributes::other(0).into();
+        Single { tid, started: 20, pid: 7, process_started: 10, since: 50, normal }
+    };
+    // Whoever opens that waits, until somebody writes.
+    let stat = proc_root.path().join("7/stat");
+    let singles = vec![single(stays.tid), single(ends.tid)];
+    let of_thread = |tid: u32| process.join(format!("task/{tid}/stat"));
+    for file in [stat.clone(), of_thread(stays.tid), of_thread(ends.tid)] {
+        mknodat(CWD, &file, FileType::Fifo, Mode::RUSR, 0).unwrap();
+    }
+    let mut roster = Roster::of_threads(singles);
+    let mut members = roster.members(Attributes::other(0), thread::affinity(0).unwrap());
+    let mut read = |roster: &mut Roster| {
+        roster.refresh(&mut members, proc_root.path()).unwrap();
+        let tids: BTreeSet<u32> = members.threads().iter().map(|thread| thread.tid).collect();
+        (tids, members.clone())
+    };
+    assert_eq!(read(&mut roster).0, [stays.tid, ends.tid].into());
+    assert!(!roster.is_over(proc_root.path()));
+    let look = roster.look().unwrap();
+    assert!(roster.look().is_none(), "one at a time");
+    fs::write(process.join(format!("task/{}/status", ends.tid)), "State:\tZ (zombie)\n").unwrap();
+    let (tids, members) = read(&mut roster);
+    assert_eq!(tids, [stays.tid].into());
+    // Another thread has its number now.
+    fs::remove_file(of_thread(stays.tid)).unwrap();
+    let fields = "0 0 0 0 0 0 0 0 0 1 1 0 0 20 0 1 0";
+    let text = format!("{} (x) S 1 {fields} 21 {}", stays.tid, "0 ".repeat(20));
+    fs::write(of_thread(stays.tid), text).unwrap();
+    for file in [stat, of_thread(ends.tid)] {
+        fs::remove_file(file).unwrap();
+    }
+    roster.looked(look.take(proc_root.path()), &members);
+    assert!(read(&mut roster).0.is_empty() && roster.is_over(proc_root.path()));
+    assert!(roster.look().is_some());
 }

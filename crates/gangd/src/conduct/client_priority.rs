@@ -7,7 +7,7 @@
 //! together, and those of each user, keep to an allowance ([`gang_conductor::allowance`]). Beyond
 //! it they are ordinary threads, until it has grown again. Requests for which no gang waits, such
 //! as those of views, are always served by ordinary threads. The reader of CPUs
-//! ([`super::cpu_reader`]) has an allowance of its own.
+//! ([`super::readers`]) has an allowance of its own.
 //!
 //! Properties: however much clients ask for, gangs lose no more than the allowance. The part of it
 //! that was used lengthens the gaps. So gangs and daemon together leave ordinary threads what the

@@ -32,6 +32,7 @@ use crate::{
     conduct::{
         client_priority::ClientPriority,
         new_threads::ThreadStarts,
+        readers::SingleReader,
         requests::{self, Handle, Request},
         state::{State, log, now},
         survey::Survey,
@@ -75,9 +76,11 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
     let handles = groups.cpus().iter().cloned().zip(switchers.iter().map(Switcher::handle));
     let (handle, requests) = requests::open(alarm.clone(), timings, handles.collect());
     let realtime = setup.realtime;
+    let mut state = setup.state;
+    state.single_reader = Some(SingleReader::of_singles(state.roots.proc.clone(), realtime)?);
     let conductor = Conductor {
-        survey: Survey::new(&setup.state.roots, setup.realtime)?,
-        state: setup.state,
+        survey: Survey::new(&state.roots, realtime)?,
+        state,
         pulse: setup.pulse,
         client_priority: setup.client_priority,
         switchers,
@@ -236,7 +239,8 @@ impl Conductor {
         state.follow_orders();
         let is_measured = |id: &JobId| state.measured.sums(*id).is_some();
         let measured = planned.into_iter().filter(is_measured).collect();
-        let used = self.client_priority.used() + self.survey.used();
+        let singles = state.single_reader.as_ref().map_or(0.0, SingleReader::used);
+        let used = self.client_priority.used() + self.survey.used() + singles;
         let timings = self.switchers.iter().map(|switcher| &switcher.timings);
         let lower_ns = || timings.map(|timings| timings.mean_lower_ns()).max().unwrap_or(0);
         let effects = state.core.publish(planning, &came, &measured, used, lower_ns);

@@ -5,8 +5,8 @@
 
 pub mod client_priority;
 pub mod conductor;
-pub mod cpu_reader;
 pub mod new_threads;
+pub mod readers;
 pub mod requests;
 pub mod state;
 pub mod survey;

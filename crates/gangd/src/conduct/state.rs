@@ -33,6 +33,7 @@ use gang_timetable::{
 };
 
 use crate::{
+    conduct::readers::SingleReader,
     error::Error,
     groups::cgroups::Address,
     history::Ended,
@@ -118,6 +119,8 @@ pub struct State {
     pub measured: MeasuredGangs,
     pub roots: Roots,
     pub hours: Option<WorkingHours>,
+    /// Looks at single threads; where there is none, the conductor does.
+    pub single_reader: Option<SingleReader>,
     /// The way to the thread that moves gangs between groups.
     pub regroups: Option<Sender<JobId>>,
     /// The way to the thread that lowers strays.
@@ -140,6 +143,7 @@ impl State {
             measured: MeasuredGangs::default(),
             roots,
             hours: None,
+            single_reader: None,
             regroups: None,
             strays: None,
             limits_seen: JobId(0),
@@ -222,6 +226,7 @@ impl State {
     /// Reads the threads of a job in the next timetable; true where one came that was not known.
     pub fn refresh(&mut self, id: JobId) -> bool {
         self.separate(id);
+        self.look_at_singles(id);
         let online = self.core.schedule.topology().set().clone();
         let Ok(job) = self.core.job_mut(id) else { return false };
         let signals = job.signals;
@@ -243,6 +248,26 @@ impl State {
         self.core.saw_members_of(id);
         self.send_strays(id);
         came
+    }
+
+    /// Takes what was seen of single threads, and has those of a job looked at anew.
+    fn look_at_singles(&mut self, id: JobId) {
+        while let Some((of, seen)) = self.single_reader.as_mut().and_then(|it| it.take()) {
+            self.saw_singles(of, seen);
+        }
+        let Some(of) = self.registry.jobs.get_mut(&id) else { return };
+        let Some(look) = of.roster.look() else { return };
+        match &mut self.single_reader {
+            Some(reader) => reader.ask((id, look)),
+            None => self.saw_singles(id, look.take(&self.roots.proc)),
+        }
+    }
+
+    fn saw_singles(&mut self, id: JobId, seen: singles::Seen) {
+        let home = self.core.jobs.get(&id).and_then(|job| job.home.as_ref());
+        if let Some((home, of)) = home.zip(self.registry.jobs.get_mut(&id)) {
+            of.roster.looked(seen, &home.members);
+        }
     }
 
     /// Has threads lowered that left a job by themselves.
@@ -462,12 +487,16 @@ impl State {
     }
 
     /// A process leaves its job. The process stays on file until it [has left](State::has_left).
-    pub fn detach(&mut self, id: JobId, process: Arc<ProcessHandle>) -> Result<Leaver, Error> {
+    pub fn detach(
+        &mut self,
+        id: JobId,
+        process: Arc<ProcessHandle>,
+        started: u64,
+    ) -> Result<Leaver, Error> {
         self.read(id);
         // Where the threads cannot be read, the thread that waits for the process gives back what
         // they had.
         let tids = process::threads(&self.roots.proc, process.pid).unwrap_or_default();
-        let started = process::stat(&self.roots.proc, process.pid)?.start_ticks;
         let leaver = self.core.detach(id, (process.pid, started), &tids)?;
         let home = self.core.job_mut(id)?.home.as_mut();
         if let (Some(home), Some(of)) = (home, self.registry.jobs.get_mut(&id)) {
@@ -547,7 +576,7 @@ impl State {
     /// Makes the record of a job of single threads name those that the job has.
     pub fn keep_singles(&mut self, id: JobId) -> Option<Record> {
         let all = self.singles(id).iter();
-        let there = all.filter(|single| singles::is_there(single, &self.roots.proc)).copied();
+        let there = all.filter(|single| !singles::has_ended(single, &self.roots.proc)).copied();
         let there: Vec<Single> = there.collect();
         self.core.set_threads(id, &there)
     }
@@ -691,7 +720,7 @@ impl State {
     pub fn singles_due(&self, id: JobId) -> Option<(JobId, bool)> {
         let home = self.core.job(id).ok()?.home.as_ref()?;
         let Placement::Threads { threads } = &home.placement else { return None };
-        let is_there = |single: &&Single| singles::is_there(single, &self.roots.proc);
+        let is_there = |single: &&Single| !singles::has_ended(single, &self.roots.proc);
         let left = self.singles(id).iter().filter(is_there).count();
         let leaving = home.leaving.len();
         (left + leaving < threads.len()).then_some((id, left + leaving == 0))

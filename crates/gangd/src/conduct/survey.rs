@@ -6,7 +6,7 @@ use gang_schedule::{Cpu, JobId, Topology};
 use gang_timetable::Runnable;
 
 use crate::conduct::{
-    cpu_reader::{Asked, CpuReader},
+    readers::CpuReader,
     state::{State, now},
 };
 
@@ -33,7 +33,7 @@ impl Survey {
     pub fn new(roots: &Roots, realtime: bool) -> std::io::Result<Survey> {
         Ok(Survey {
             census: Census::open(&roots.proc).map_err(std::io::Error::other)?,
-            cpu_reader: CpuReader::start(roots.proc.clone(), realtime)?,
+            cpu_reader: CpuReader::of_cpus(roots.proc.clone(), realtime)?,
             look_at_ns: 0,
             topology_at_ns: 0,
             // Where it cannot be read, the first look that can reads the topology anew.
@@ -79,12 +79,15 @@ impl Survey {
     fn count_runnable(&mut self, state: &mut State, now: Now) {
         let Some(all) = self.census.count().map(|count| count.runnable) else { return };
         // This thread is runnable; the switchers sleep.
-        let of_daemon = 1 + u32::from(self.cpu_reader.is_runnable(&state.roots.proc));
-        for (id, cpus) in self.cpu_reader.take() {
+        let (proc_root, singles) = (&state.roots.proc, state.single_reader.as_ref());
+        let of_daemon = 1
+            + u32::from(self.cpu_reader.is_runnable(proc_root))
+            + u32::from(singles.is_some_and(|it| it.is_runnable(proc_root)));
+        for (id, cpus) in self.cpu_reader.take().into_iter().flatten() {
             let home = state.core.jobs.get_mut(&id).and_then(|job| job.home.as_mut());
             home.into_iter().for_each(|home| home.members.note_cpus(&cpus));
         }
-        let (mut to_look_at, mut of_jobs) = (Asked::new(), Vec::new());
+        let (mut to_look_at, mut of_jobs) = (Vec::new(), Vec::new());
         if all > of_daemon {
             for id in state.core.to_count() {
                 let Some((runnable, tids)) = count(state, id) else { continue };
@@ -92,7 +95,9 @@ impl Survey {
                 of_jobs.push((id, runnable));
             }
         }
-        self.cpu_reader.ask(to_look_at);
+        if self.cpu_reader.is_idle() && !to_look_at.is_empty() {
+            self.cpu_reader.ask(to_look_at);
+        }
         state.core.count(now, &Counted { all, of_daemon, of_jobs });
     }
 

@@ -47,9 +47,10 @@ impl Daemon {
     pub fn take_out(&self, job: JobId, process: &Arc<ProcessHandle>) -> Result<(), Error> {
         let (pid, leaving) = (process.pid, process.clone());
         let placement = self.placement(job)?;
+        let started = process::stat(&self.roots.proc, pid)?.start_ticks;
         let leaver = {
             let _filing = self.files.lock();
-            let leaver = self.conductor.ask(move |state| state.detach(job, leaving))??;
+            let leaver = self.conductor.ask(move |state| state.detach(job, leaving, started))??;
             self.files.put_if_possible(leaver.record.clone());
             leaver
         };

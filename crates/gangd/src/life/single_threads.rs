@@ -60,7 +60,7 @@ pub fn of_process(state: &State, pid: u32) -> Option<(JobId, u32)> {
     let proc_root = &state.roots.proc;
     state.core.jobs.keys().find_map(|&job| {
         let mut singles = state.singles(job).iter();
-        let single = singles.find(|it| it.pid == pid && singles::is_there(it, proc_root))?;
+        let single = singles.find(|it| it.pid == pid && !singles::has_ended(it, proc_root))?;
         Some((job, single.tid))
     })
 }

@@ -73,6 +73,7 @@ kinds! {
     Confine "confine" 2,
     Page "page" 3,
     End "end" 3,
+    Flood "flood" 2,
     // The daemon.
     Kill "kill" 1,
     Guard "guard" 2,
@@ -105,6 +106,9 @@ pub fn of_seed(seed: u64) -> Vec<Event> {
             Event { kind, a: random.u16(..), b: random.u16(..) }
         })
         .collect();
+    // Each seed has a hostile user.
+    let (at, a, b) = (random.usize(..EVENTS / 2), random.u16(..), random.u16(..));
+    events.insert(at, Event { kind: Kind::Flood, a, b });
     for _ in 0..DEATHS {
         let at = random.usize(EVENTS / 4..events.len());
         let (a, b) = (random.u16(..), random.u16(..));

@@ -7,6 +7,7 @@
 use std::{
     cell::{Cell, RefCell},
     collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
     rc::Rc,
 };
 
@@ -37,6 +38,12 @@ mod waiting;
 const MS: u64 = 1_000_000;
 /// The owners of processes and jobs: root among them.
 const USERS: [u32; 4] = [0, 1000, 1001, 1002];
+
+/// Users of the last one's user namespaces, who is hostile.
+const SUBORDINATE: RangeInclusive<u32> = 100_000..=165_535;
+
+/// Jobs at a time.
+const JOBS_MAX: usize = 40;
 
 type Line = Follower<Rc<Timetable<Action>>>;
 

@@ -13,7 +13,7 @@ use gang_timetable::{
     record::{JoinedProcess, Placement},
 };
 
-use super::{Died, Pending, USERS, World, has_single, nth};
+use super::{Died, JOBS_MAX, Pending, SUBORDINATE, USERS, World, has_single, nth};
 use crate::{machine::Roster, script::Kind};
 
 /// The group of the cpu controller that a gang has for itself.
@@ -141,10 +141,66 @@ impl World {
             }
             (Kind::Policy, Some(job)) => self.change_policy(job, b)?,
             (Kind::End, Some(job)) => self.end_unused(job),
+            (Kind::Flood, _) => self.flood(a, b)?,
             _ => {}
         }
         self.follow_orders();
         self.ring();
+        Ok(())
+    }
+
+    /// A hostile user asks for as many jobs as he can have, by many users of his, has processes in
+    /// some, and has them stand still and go on. Whoever has no job yet may have one after that.
+    pub(super) fn flood(&mut self, a: u16, b: u16) -> Result<(), Died> {
+        let uids = SUBORDINATE.cycle().skip(usize::from(a)).step_by(97);
+        for (uid, i) in uids.zip(0..b % 24 + 1) {
+            let Some(daemon) = &mut self.daemon else { return Ok(()) };
+            let cpus = u32::from(b % 5) + 1;
+            let candidate = Candidate {
+                name: "flood".into(),
+                owner_uid: uid,
+                spec: Spec { weight: 1_000, ..Spec::new(cpus) },
+                resources: Resources::default(),
+                signals: false,
+                auto: b % 3 == 0,
+            };
+            let Ok(job) = daemon.core.register(self.now, candidate) else { break };
+            self.next_job = self.next_job.max(job.0 + 1);
+            if i % 3 == 0 {
+                self.machine.borrow_mut().spawn(uid, 0, None);
+                self.attach(job, b.wrapping_add(i))?;
+            }
+        }
+        let Some(daemon) = &mut self.daemon else { return Ok(()) };
+        let user = daemon.core.account_of(*SUBORDINATE.start());
+        let his = daemon.core.jobs.values().filter(|job| job.spec.user == user);
+        let (now, his) = (self.now, his.map(|job| job.id).collect::<Vec<JobId>>());
+        for (at, job) in his.into_iter().enumerate() {
+            let how = [Suspension::Own, Suspension::None][(at + usize::from(a)) % 2];
+            self.file(job, |core| core.suspend(now, job, how))?;
+            if at % 4 == 3 && b % 2 == 0 {
+                self.end_unused(job);
+            }
+        }
+        let Some(daemon) = &mut self.daemon else { return Ok(()) };
+        // Root may have them all.
+        let of_root = daemon.core.jobs.values().filter(|job| job.owner_uid == 0).count();
+        for uid in USERS.into_iter().filter(|_| of_root < JOBS_MAX / 4) {
+            let user = daemon.core.account_of(uid);
+            let spec = Spec::new(1);
+            let (name, resources) = ("first".into(), Resources::default());
+            let first =
+                Candidate { name, owner_uid: uid, spec, resources, signals: false, auto: false };
+            if daemon.core.jobs.values().any(|job| job.spec.user == user) {
+                continue;
+            }
+            match daemon.core.register(now, first) {
+                Ok(job) => self.next_job = self.next_job.max(job.0 + 1),
+                Err(error) => self.machine.borrow_mut().violations.push(format!(
+                    "nobody keeps others out: user {uid} has no job, and may have none: {error:?}"
+                )),
+            }
+        }
         Ok(())
     }
 

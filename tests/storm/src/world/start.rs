@@ -9,7 +9,7 @@ use gang_timetable::{
     record::Placement,
 };
 
-use super::{Daemon, Lane, MS, World};
+use super::{Daemon, JOBS_MAX, Lane, MS, SUBORDINATE, USERS, World};
 use crate::machine::Roster;
 
 impl World {
@@ -27,10 +27,10 @@ impl World {
             passthrough: self.seed % 5 != 0,
             gaps: Gaps::new(0.05, self.config.gap, self.config.gap.length_ns > 0),
         };
-        let limits = Limits { jobs: 40, jobs_per_user: 12, cpus_per_user: 64 };
+        let limits = Limits { jobs: JOBS_MAX, jobs_per_user: 30, cpus_per_user: 96 };
         let settings = Tunables {
             limits,
-            accounts: Accounts::default(),
+            accounts: Accounts::new(Vec::new(), [(SUBORDINATE, USERS[USERS.len() - 1])]),
             sharing: self.config.sharing.clone(),
             idle_after_ns: 1_000 * MS,
             inside: Terms::default(),

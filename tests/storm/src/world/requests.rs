@@ -153,7 +153,7 @@ impl World {
     /// some, and has them stand still and go on. Whoever has no job yet may have one after that.
     pub(super) fn flood(&mut self, a: u16, b: u16) -> Result<(), Died> {
         let uids = SUBORDINATE.cycle().skip(usize::from(a)).step_by(97);
-        for (uid, i) in uids.zip(0..b % 24 + 1) {
+        for (uid, i) in uids.zip(0..b % 48 + 1) {
             let Some(daemon) = &mut self.daemon else { return Ok(()) };
             let cpus = u32::from(b % 5) + 1;
             let candidate = Candidate {

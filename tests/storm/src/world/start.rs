@@ -27,7 +27,7 @@ impl World {
             passthrough: self.seed % 5 != 0,
             gaps: Gaps::new(0.05, self.config.gap, self.config.gap.length_ns > 0),
         };
-        let limits = Limits { jobs: JOBS_MAX, jobs_per_user: 30, cpus_per_user: 96 };
+        let limits = Limits { jobs: JOBS_MAX, jobs_per_user: JOBS_MAX, cpus_per_user: 256 };
         let settings = Tunables {
             limits,
             accounts: Accounts::new(Vec::new(), [(SUBORDINATE, USERS[USERS.len() - 1])]),

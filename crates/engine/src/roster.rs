@@ -131,7 +131,7 @@ const LOOKED_AT_AGAIN: usize = 16;
 const ATTRIBUTES_AGAIN: usize = 256;
 
 /// Threads whose CPUs are looked at again, with each read: a call each, of less than a microsecond.
-const CPUS_SEEN_AGAIN: usize = 64;
+pub const CPUS_SEEN_AGAIN: usize = 64;
 
 /// Processes whose owners are looked at again, with each read: a file each, of some microseconds. A
 /// program becomes another user's only where the machine's administrator has provided for that.
@@ -535,12 +535,13 @@ impl Roster {
     }
 
     /// Whether some thread may have other CPUs than it is known to have: to be read again then. Of
-    /// many threads some are looked at, in turn.
-    pub fn may_have_moved(&mut self, members: &Members) -> bool {
+    /// more than [`CPUS_SEEN_AGAIN`] threads so many are looked at in turn, or `all` at once.
+    pub fn may_have_moved(&mut self, members: &Members, all: bool) -> bool {
         if self.online.is_empty() {
             return false;
         }
-        let looked_at = self.moved.next(members.threads(), CPUS_SEEN_AGAIN);
+        let most = if all { members.threads().len() } else { CPUS_SEEN_AGAIN };
+        let looked_at = self.moved.next(members.threads(), most);
         let switched = looked_at.filter(|thread| !thread.is_exempt()).map(|thread| thread.tid);
         let has_others =
             |&tid: &u32| thread::affinity(tid).is_ok_and(|cpus| !members.is_usual(tid, &cpus));

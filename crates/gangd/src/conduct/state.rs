@@ -22,7 +22,7 @@ use gang_engine::{
     bound::{Bound, ControlFile, ControlFiles, Handles, ProcessHandle},
     listeners::Listeners,
     page::SlotPage,
-    roster::Roster,
+    roster::{CPUS_SEEN_AGAIN, Roster},
     singles::{self, Others},
 };
 use gang_linux::{Roots, clock, process};
@@ -312,7 +312,8 @@ impl State {
         let home = self.core.jobs.get(&id).and_then(|job| job.home.as_ref());
         let Some((home, of)) = home.zip(self.registry.jobs.get_mut(&id)) else { return false };
         let (roster, members) = (&mut of.roster, &home.members);
-        roster.has_lost(members) || (can_fill && roster.may_have_moved(members))
+        let all = members.threads().len() > CPUS_SEEN_AGAIN && self.measured.leaves_row(id);
+        roster.has_lost(members) || (can_fill && roster.may_have_moved(members, all))
     }
 
     /// The members of all jobs but one.

@@ -9,10 +9,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use gang_bpf::{GangSums, Meter, SlotTime};
+use gang_bpf::{GangSums, Meter, OnCpu, SlotTime};
 use gang_conductor::{Conductor, Job, effects::Planned};
 use gang_linux::clock;
-use gang_schedule::{Config, JobId, Policy, clock as slices};
+use gang_schedule::{Config, CpuSet, JobId, Policy, clock as slices};
 use gang_timetable::record::Placement;
 
 use super::measuring::{Looks, group_number};
@@ -31,6 +31,51 @@ struct Gang {
     group: u64,
     /// The slots that were sent and have not passed (UTC); `None`: all of the time is slot.
     slots: Option<Vec<SlotTime>>,
+    row: Row,
+}
+
+impl Gang {
+    fn new(group: u64, slots: Option<Vec<SlotTime>>) -> Gang {
+        Gang { group, slots, row: Row::default() }
+    }
+}
+
+/// The figures of a gang are held against its row: whether it ran in slot on CPUs that no slot of it
+/// had.
+#[derive(Debug, Default)]
+struct Row {
+    /// The CPUs of its slots, each with when these end (UTC). Slots that were taken back are here,
+    /// too.
+    cpus: Vec<(u64, CpuSet)>,
+    /// The time of each CPU that it had had in slot when its figures were last held against this.
+    in_slot_ns: BTreeMap<u32, u64>,
+}
+
+/// One part in so many of a gang's time in slot may be elsewhere: threads that it has just started
+/// run there, and those that are left alone.
+const ELSEWHERE_PART: u64 = 100;
+
+impl Row {
+    fn has(&mut self, cpus: &CpuSet, end_ns: u64) {
+        match self.cpus.last_mut() {
+            Some((last_ns, last)) if last == cpus => *last_ns = end_ns.max(*last_ns),
+            _ => self.cpus.push((end_ns, cpus.clone())),
+        }
+    }
+
+    /// Whether too much of the time since the last call was elsewhere.
+    fn was_left(&mut self, of_cpus: &[OnCpu], now_ns: u64) -> bool {
+        let (mut all_ns, mut elsewhere_ns) = (0, 0);
+        for on_cpu in of_cpus {
+            let before_ns = self.in_slot_ns.insert(on_cpu.cpu, on_cpu.in_slot_ns).unwrap_or(0);
+            let since_ns = on_cpu.in_slot_ns.saturating_sub(before_ns);
+            let is_in_row = self.cpus.iter().any(|(_, cpus)| cpus.contains(on_cpu.cpu));
+            all_ns += since_ns;
+            elsewhere_ns += if is_in_row { 0 } else { since_ns };
+        }
+        self.cpus.retain(|(end_ns, _)| *end_ns > now_ns);
+        elsewhere_ns * ELSEWHERE_PART > all_ns
+    }
 }
 
 impl MeasuredGangs {
@@ -56,7 +101,7 @@ impl MeasuredGangs {
         let slots = (job.spec.policy != Policy::None).then(Vec::new);
         let sent = meter.set_slots(group, slots.as_deref());
         match sent.and_then(|()| meter.watch(group)) {
-            Ok(()) => drop(self.gangs.insert(job.id, Gang { group, slots })),
+            Ok(()) => drop(self.gangs.insert(job.id, Gang::new(group, slots))),
             Err(reason) => tracing::warn!(job = %job.id, %reason, "a job is not measured"),
         }
         self.await_waking(job);
@@ -70,6 +115,16 @@ impl MeasuredGangs {
     /// How many threads of a job want to run; `None` where the job is not measured.
     pub fn runnable(&self, job: JobId) -> Option<u32> {
         self.meter.as_ref()?.runnable(self.gangs.get(&job)?.group).ok()
+    }
+
+    /// Whether a gang ran in slot on CPUs that no slot of it had since this was last asked, as far
+    /// as it is measured: some of its threads chose others.
+    pub fn leaves_row(&mut self, job: JobId) -> bool {
+        let Some((meter, gang)) = self.meter.as_ref().zip(self.gangs.get_mut(&job)) else {
+            return false;
+        };
+        let Ok(of_cpus) = meter.per_cpu(gang.group) else { return false };
+        gang.slots.is_some() && gang.row.was_left(&of_cpus, clock::utc_ns())
     }
 
     /// Asks for a list of the threads that want to run.
@@ -156,7 +211,8 @@ impl MeasuredGangs {
                 .filter(|slot| slot.end_ns > now_ns && slot.start_ns < from_ns)
                 .map(|slot| SlotTime { end_ns: slot.end_ns.min(from_ns), ..*slot })
                 .collect();
-            for plan in plans.iter().filter(|plan| plan.slot(job).is_some()) {
+            for (plan, slot) in plans.iter().filter_map(|plan| Some((plan, plan.slot(job)?))) {
+                gang.row.has(&slot.cpus, plan.end_ns);
                 let (start_ns, end_ns) = (plan.start_ns.max(from_ns), plan.end_ns.min(until_ns));
                 add_raised(&mut slots, config, start_ns, end_ns);
             }
@@ -195,6 +251,24 @@ mod tests {
     use gang_schedule::Gap;
 
     use super::*;
+
+    #[test]
+    fn figures_are_held_against_the_row() {
+        let on = |cpu, in_slot_ns| OnCpu { cpu, in_slot_ns, lost_ns: 0, filled_ns: 9_000 };
+        let cpus = |cpus: &[u32]| cpus.iter().copied().collect::<CpuSet>();
+        let mut row = Row::default();
+        row.has(&cpus(&[0, 1]), 100);
+        row.has(&cpus(&[0, 1]), 200);
+        row.has(&cpus(&[2, 3]), 300);
+        assert_eq!(row.cpus.len(), 2);
+        assert!(!row.was_left(&[on(0, 500), on(1, 500), on(2, 500), on(4, 10)], 250));
+        // The slots on the first two CPUs are over.
+        assert!(!row.was_left(&[on(0, 505), on(2, 1_500), on(4, 15)], 260), "one part in 100");
+        assert!(row.was_left(&[on(0, 516), on(2, 2_500), on(4, 15)], 270), "a bit more");
+        assert!(!row.was_left(&[on(0, 516), on(2, 3_500), on(4, 15)], 280), "no more since");
+        row.has(&cpus(&[4]), 400);
+        assert!(!row.was_left(&[on(2, 4_000), on(4, 600)], 290));
+    }
 
     #[test]
     fn slots_leave_gaps_out_and_grow_together() {

@@ -578,7 +578,7 @@ impl Roster {
     fn note_owners(&mut self, members: &mut Members, proc_root: &Path, new: &[u32]) -> bool {
         let Some(owner_uid) = self.owner_uid else { return false };
         // One that ended meanwhile is nobody's.
-        let is_foreign = |pid| Some(!owner(proc_root, pid)?.is_signalled_by(owner_uid));
+        let is_foreign = |pid| Some(owner(proc_root, pid)?.is_foreign_to(owner_uid));
         let mut note = |pid, is_foreign| {
             let is_new = |tid: u32| new.binary_search(&tid).is_ok();
             let tids = process::threads(proc_root, pid).unwrap_or_default().into_iter();

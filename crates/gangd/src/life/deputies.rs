@@ -168,7 +168,7 @@ impl Daemon {
         let mut is_over_all = true;
         tracing::info!(%job, ?signal, "a signal to the group in which a job was called");
         let sent =
-            self.cgroups.each_process(&address, |process| match power.stranger(process.pid) {
+            self.cgroups.each_process(&address, |process| match power.foreign_owner(process.pid) {
                 None => drop(process.signal(signal)),
                 Some(_) => is_over_all = false,
             });

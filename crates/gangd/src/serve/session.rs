@@ -306,7 +306,7 @@ impl Session {
         let owner_uid = details.owner_uid as u32;
         let power = self.daemon.power(peer, owner_uid);
         let strangers: BTreeMap<u32, u32> =
-            pids.iter().filter_map(|&pid| Some((pid, power.stranger(pid)?))).collect();
+            pids.iter().filter_map(|&pid| Some((pid, power.foreign_owner(pid)?))).collect();
         let of_owner = pids.iter().filter(|pid| !strangers.contains_key(pid)).copied();
         let of_singles = singles.iter().map(|single| single.pid);
         let asked: Vec<u32> = of_owner.chain(of_singles).collect();

@@ -17,16 +17,13 @@
 
 use std::{
     collections::BTreeSet,
-    ffi::OsString,
     fs::File,
     io::{BufRead, BufReader, Read},
-    os::{
-        fd::{AsFd, AsRawFd},
-        unix::ffi::OsStringExt,
-    },
-    path::{Path, PathBuf},
+    os::fd::{AsFd, AsRawFd},
+    path::Path,
 };
 
+use gang_linux::mounts;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, open, statx};
 
 /// Of a list of mappings no more is read: the 65,530 that Linux permits, with usual names.
@@ -102,41 +99,6 @@ fn mapping(line: &[u8]) -> Option<Mapping> {
     Some(Mapping { start, end, offset, name: name.to_owned() })
 }
 
-/// A mounted file system.
-#[derive(Debug, PartialEq)]
-struct Mount {
-    id: u64,
-    device: (u32, u32),
-    point: PathBuf,
-    kind: String,
-}
-
-/// A line of `mountinfo` in proc(5): `id parent device root point options … - type source options`.
-fn mount(line: &[u8]) -> Option<Mount> {
-    let mut fields = line.split(|&byte| byte == b' ');
-    let text = |field: &[u8]| std::str::from_utf8(field).ok().map(str::to_owned);
-    let id = text(fields.next()?)?.parse().ok()?;
-    let device = text(fields.nth(1)?)?;
-    let (of, number) = device.split_once(':')?;
-    let point = unescaped(fields.nth(1)?);
-    let kind = text(fields.skip_while(|&field| field != b"-").nth(1)?)?;
-    Some(Mount { id, device: (of.parse().ok()?, number.parse().ok()?), point, kind })
-}
-
-/// The kernel writes blanks, tabs, line feeds and backslashes as `\040` and the like.
-fn unescaped(path: &[u8]) -> PathBuf {
-    let mut bytes = Vec::new();
-    let mut rest = path;
-    while let [first, others @ ..] = rest {
-        let digits = (*first == b'\\').then(|| others.get(..3)).flatten();
-        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        bytes.push(escaped.unwrap_or(*first));
-        rest = if escaped.is_some() { &others[3..] } else { others };
-    }
-    OsString::from_vec(bytes).into()
-}
-
 /// The file systems whose files can be read without waiting for anybody.
 #[derive(Debug, Default)]
 pub struct Local {
@@ -151,9 +113,8 @@ impl Local {
     /// Those of this mount namespace; none where they cannot be listed.
     pub fn here() -> Local {
         let mut local = Local::default();
-        let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-        let mounts = mounts.split(|&byte| byte == b'\n').filter_map(mount);
-        for mount in mounts.filter(|mount| LOCAL.contains(&mount.kind.as_str())) {
+        let mounts = mounts::here(Path::new("/proc")).unwrap_or_default();
+        for mount in mounts.into_iter().filter(|mount| LOCAL.contains(&mount.kind.as_str())) {
             local.devices.insert(mount.device);
             local.mounts.insert(mount.id);
             // Its files have another device than it has itself, for each subvolume.
@@ -221,16 +182,6 @@ no mapping
         assert_eq!(names, expected);
         assert_eq!((found[0].end, found[0].offset), (0x40_2000, 0x1000));
         assert!(found[0].holds(0x40_1fff) && !found[0].holds(0x40_2000));
-    }
-
-    #[test]
-    fn mounts_are_read_as_the_kernel_writes_them() {
-        let line = b"34 30 0:29 /docker/x /a\\040b\\134 rw shared:9 - btrfs /dev/vda rw";
-        let expected =
-            Mount { id: 34, device: (0, 29), point: "/a b\\".into(), kind: "btrfs".into() };
-        assert_eq!(mount(line), Some(expected));
-        assert_eq!((mount(b""), mount(b"34 30 0:29 / / rw shared:9 -")), (None, None));
-        assert_eq!(unescaped(b"\\\\9\\04"), Path::new("\\\\9\\04"));
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //! this kernel serves by itself, and that our own mount namespace has, is then opened for reading.
 //! Users cannot mount such a file system there.
 //!
-//! Properties: a file that is replaced in between is not the one that is opened. Files of network
+//! Properties: a file that is replaced or changed in between is not the one that is opened. Files of network
 //! file systems, and of those that only the process sees, are not read. The list of mappings is
 //! read up to a bound. Reading that list may wait for the process, but SIGKILL ends the wait.
 
@@ -19,7 +19,7 @@ use std::{
     collections::BTreeSet,
     fs::File,
     io::{BufRead, BufReader, Read},
-    os::fd::{AsFd, AsRawFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     path::Path,
 };
 
@@ -30,7 +30,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, open, 
 const MAPS_BYTES_MAX: u64 = 16 << 20;
 
 /// No more code is known of a process.
-const MAPPINGS_MAX: usize = 4096;
+pub const MAPPINGS_MAX: usize = 4096;
 
 /// File systems that the kernel serves from devices that root has attached, or from memory.
 const LOCAL: [&str; 14] = [
@@ -106,8 +106,28 @@ pub struct Local {
     mounts: BTreeSet<u64>,
 }
 
-/// A file, told from all others: the device and its number there.
-pub type Identity = (u32, u32, u64);
+/// A file with what it holds: another file, or the same one after a change, is not the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    device: (u32, u32),
+    inode: u64,
+    /// When it was changed last, in seconds and nanoseconds.
+    changed: (i64, u32),
+}
+
+#[cfg(test)]
+impl Identity {
+    pub fn made_up(inode: u64) -> Identity {
+        Identity { device: (0, 0), inode, changed: (0, 0) }
+    }
+}
+
+/// A file of which nothing was read yet.
+#[derive(Debug)]
+pub struct Seen {
+    pub identity: Identity,
+    file: OwnedFd,
+}
 
 impl Local {
     /// Those of this mount namespace; none where they cannot be listed.
@@ -127,31 +147,37 @@ impl Local {
         local
     }
 
-    /// The file of a mapping of a process, opened for reading.
-    pub fn open(&self, proc_root: &Path, pid: u32, map: &Mapping) -> Option<(Identity, File)> {
+    /// The file of a mapping of a process.
+    pub fn see(&self, proc_root: &Path, pid: u32, map: &Mapping) -> Option<Seen> {
         let link = format!("{pid}/map_files/{:x}-{:x}", map.start, map.end);
-        let seen =
-            open(proc_root.join(link), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        let identity = self.identity(&seen)?;
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let file = open(proc_root.join(link), flags, Mode::empty()).ok()?;
+        Some(Seen { identity: self.identity(&file)?, file })
+    }
+
+    /// The file, opened for reading.
+    pub fn open(&self, seen: &Seen) -> Option<File> {
         // The same file, by its descriptor.
-        let same = format!("/proc/self/fd/{}", seen.as_raw_fd());
+        let same = format!("/proc/self/fd/{}", seen.file.as_raw_fd());
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = File::from(open(same, flags, Mode::empty()).ok()?);
-        (self.identity(&file)? == identity).then_some((identity, file))
+        (self.identity(&file)? == seen.identity).then_some(file)
     }
 
     /// Which file it is; none where reading it may take for ever.
     fn identity(&self, file: impl AsFd) -> Option<Identity> {
         // What the kernel knows: else it would ask the file system.
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let wanted = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::MNT_ID;
+        let wanted = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::MTIME | StatxFlags::MNT_ID;
         let is: Statx = statx(file, "", flags, wanted).ok()?;
         let is_regular = FileType::from_raw_mode(is.stx_mode.into()) == FileType::RegularFile;
         let knows_mount = is.stx_mask & StatxFlags::MNT_ID.bits() != 0;
         let device = (is.stx_dev_major, is.stx_dev_minor);
         let is_local =
             self.devices.contains(&device) || knows_mount && self.mounts.contains(&is.stx_mnt_id);
-        (is_regular && is_local).then_some((device.0, device.1, is.stx_ino))
+        let changed = (is.stx_mtime.tv_sec, is.stx_mtime.tv_nsec);
+        let identity = Identity { device, inode: is.stx_ino, changed };
+        (is_regular && is_local).then_some(identity)
     }
 }
 

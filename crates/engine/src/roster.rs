@@ -364,7 +364,7 @@ impl Roster {
     fn file_own(&mut self, mut own: BTreeMap<u32, Attributes>) {
         own.extend(&self.expected_own);
         if let Err(error) = self.pins.set_own(own) {
-            tracing::warn!(%error, "a release may take from threads the policy that they chose");
+            tracing::warn!(%error, "a release may take from threads the attributes that they chose");
         }
     }
 

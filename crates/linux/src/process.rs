@@ -340,7 +340,7 @@ fn numbered_entries(directory: &Path) -> Result<Vec<u32>> {
 
 /// How many numbers there are for processes and threads, where these come back before the kernel
 /// has gone through all that it can give (`kernel.pid_max`, proc(5)).
-pub fn few_numbers(proc_root: &Path) -> Option<u32> {
+pub fn small_pid_max(proc_root: &Path) -> Option<u32> {
     let text = fs::read_to_string(proc_root.join("sys/kernel/pid_max")).ok()?;
     text.trim().parse().ok().filter(|&most| most < NUMBERS_MAX)
 }
@@ -515,11 +515,11 @@ mod tests {
     #[test]
     fn numbers_are_few_below_what_kernels_can_give() {
         let root = tempfile::tempdir().unwrap();
-        assert_eq!(few_numbers(root.path()), None);
+        assert_eq!(small_pid_max(root.path()), None);
         fs::create_dir_all(root.path().join("sys/kernel")).unwrap();
         for (text, few) in [("32768\n", Some(32768)), ("4194304\n", None)] {
             fs::write(root.path().join("sys/kernel/pid_max"), text).unwrap();
-            assert_eq!(few_numbers(root.path()), few);
+            assert_eq!(small_pid_max(root.path()), few);
         }
     }
 

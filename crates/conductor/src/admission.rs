@@ -1,13 +1,13 @@
 //! Whether there is memory and disk for a job (L26).
 //!
 //! The needs that a job declares are held against what is free now, less what others were promised
-//! and do not use yet, and less what those ask for who wait and came earlier.
+//! and do not use yet, and less what earlier jobs wait for.
 //!
-//! Problem: a promise keeps others out, although nothing is used of it. Who is promised everything,
-//! or waits for everything, would keep all others out for ever.
+//! Problem: a promise keeps others out, although nothing is used of it. A user who is promised
+//! everything, or waits for everything, would keep all others out for ever.
 //!
-//! Approach: a job that got no process within some seconds has no promise until it gets one. Who
-//! claims more than half of what the claims of others leave is held to that half, every other
+//! Approach: a job that got no process within some seconds has no promise until it gets one. A user
+//! who claims more than half of what the claims of others leave is held to that half, every other
 //! minute. A gang has a minute to use what it was promised, or to find a machine with enough room;
 //! after that, others have a minute in which half of the room is theirs. Root and the user whom the
 //! daemon runs as are held to nothing.
@@ -21,7 +21,7 @@ use crate::Accounts;
 /// A job without a process has its promise for so long.
 pub const LAPSES_AFTER_NS: u64 = 10_000_000_000;
 
-/// For so long more than half of the room is kept for one user; and so long, then, half of it.
+/// Time for which more than half of the room is kept for one user; then half of it, for as long.
 const HELD_NS: u64 = 60_000_000_000;
 
 /// The needs of a job; 0 where it did not say.
@@ -125,7 +125,7 @@ pub struct Claim {
     pub unused: Resources,
 }
 
-/// Users who claim more than half of what others leave, and since when (CLOCK_MONOTONIC).
+/// The users who claim more than half of what others leave, and since when (CLOCK_MONOTONIC).
 #[derive(Debug, Default)]
 pub struct Overclaims {
     since_ns: BTreeMap<UserId, u64>,

@@ -317,7 +317,7 @@ impl Cgroups {
 
     /// Moves a process with its threads into a group, by what writes its number. The number may be
     /// another process's by now: so the process must live just before. Where it has ended just
-    /// after, whoever has its number goes where the parent of that one is.
+    /// after, the process that has its number goes where its parent is.
     fn write_number(
         &self,
         process: &ProcessHandle,

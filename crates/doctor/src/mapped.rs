@@ -11,9 +11,10 @@
 //! this kernel serves by itself, and that our own mount namespace has, is then opened for reading.
 //! Users cannot mount such a file system there.
 //!
-//! Properties: a file that is replaced or changed in between is not the one that is opened. Files of network
-//! file systems, and of those that only the process sees, are not read. The list of mappings is
-//! read up to a bound. Reading that list may wait for the process, but SIGKILL ends the wait.
+//! Properties: a file that is replaced or changed in between is not the one that is opened. Files
+//! of network file systems, and of those that only the process sees, are not read. The list of
+//! mappings is read up to a bound. Reading that list may wait for the process, but SIGKILL ends the
+//! wait.
 
 use std::{
     collections::BTreeSet,

@@ -14,8 +14,8 @@
 //! functions to wait, only what they spend in the clock is known: what they wait is underestimated.
 //! The loops are read on x86-64 only. Their code comes from the tick, at which it was in memory:
 //! reading the memory of a process would wait for whoever serves its files. All that is kept
-//! of programs has bounds, and so has the time for which mappings and functions are read. Beyond these its
-//! threads count as working, and its runtimes have no names of functions.
+//! of programs has bounds, and so has the time for which mappings and functions are read. Beyond
+//! these its threads count as working, and its runtimes have no names of functions.
 
 use std::{
     collections::{BTreeMap, HashMap},

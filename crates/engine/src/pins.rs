@@ -205,8 +205,8 @@ impl Pins {
         self.write(&bytes, STRAYS_AT)
     }
 
-    /// The threads that the job had last and those that left it by themselves, each with when it was
-    /// a member.
+    /// The threads that the job had last and those that left it by themselves, each with when it
+    /// was a member.
     pub fn members(&self) -> impl Iterator<Item = (u32, u64)> {
         let (at, members) = &self.members;
         let members = members.iter().filter(|tid| !self.strays.contains_key(tid));

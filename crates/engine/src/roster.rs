@@ -86,8 +86,8 @@ pub struct Roster {
     /// How many threads it had when they were last read, and when that was, in ticks since boot.
     listed: usize,
     listed_ticks: u64,
-    /// Threads that left by themselves and are not as before yet, each with when it was a member, in
-    /// ticks since boot: on file until they are.
+    /// Threads that left by themselves and are not as before yet: on file until they are. Each is
+    /// with when it was a member, in ticks since boot.
     strays: BTreeMap<u32, u64>,
     /// The threads of processes that leave, each with its process: on file until they have left.
     leavers: Vec<(u32, u32)>,

@@ -317,8 +317,8 @@ impl Members {
         any && !self.stops_foreign
     }
 
-    /// All that were let go are out of the job's groups. True where the job can be frozen as a whole
-    /// from now on.
+    /// All that were let go are out of the job's groups. True where the job can be frozen as a
+    /// whole from now on.
     pub fn all_left(&mut self) -> bool {
         std::mem::take(&mut self.foreign_leaves) && !self.has_foreign_that_run()
     }
@@ -561,10 +561,10 @@ impl Members {
         !self.keeps_attributes && self.threads.iter().any(is_own)
     }
 
-    /// The attributes that owners want, to be put on file instead of `on_file`: none while a release
-    /// would give to all threads what they want, else those of all threads, and of the `leavers`.
-    /// The latter are threads that are members no more, and may have something of gangd's yet.
-    /// Those `expected` are on file before they are members.
+    /// The attributes that owners want, to be put on file instead of `on_file`: none while a
+    /// release would give to all threads what they want, else those of all threads, and of the
+    /// `leavers`. The latter are threads that are members no more, and may have something of
+    /// gangd's yet. Those `expected` are on file before they are members.
     pub fn own_attributes(
         &self,
         leavers: &[u32],

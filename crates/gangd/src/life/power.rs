@@ -4,11 +4,11 @@
 //! bit, `sudo`, a member of a group that was adopted. The daemon may signal and freeze them all,
 //! and the job's owner may not.
 //!
-//! Approach: the rule is the kernel's for signals (kill(2)). A user who is no administrator has power
-//! over processes whose real or saved user id is the job owner's. The kernel freezes and kills a
-//! group as a whole, so that neither is done to a group with processes of others. Their threads are
-//! as without gangd, in a slot and out of it ([`gang_timetable::Thread::is_foreign`]); the weight of
-//! a group is that of all who are in it.
+//! Approach: the rule is the kernel's for signals (kill(2)). A user who is no administrator has
+//! power over processes whose real or saved user id is the job owner's. The kernel freezes and
+//! kills a group as a whole, so that neither is done to a group with processes of others. Their
+//! threads are as without gangd, in a slot and out of it ([`gang_timetable::Thread::is_foreign`]);
+//! the weight of a group is that of all who are in it.
 
 use gang_engine::bound::ProcessHandle;
 use gang_linux::process;

@@ -212,8 +212,8 @@ impl Conductor {
         self.looks.at_ns = next_ns.map(|next_ns| next_ns.max(rested_ns));
     }
 
-    /// Time for which the conductor sleeps that would sleep for so long: until it is time to look
-    /// for strays, at most.
+    /// The time for which the conductor sleeps: `sleep_ns`, or less where the next look for strays
+    /// is due before that.
     pub fn sleep_ns(&self, now_ns: u64, sleep_ns: u64) -> u64 {
         let at_ns = self.looks.at_ns.filter(|_| self.that_may_lose().next().is_some());
         at_ns.map_or(sleep_ns, |at_ns| sleep_ns.min(at_ns.saturating_sub(now_ns)))

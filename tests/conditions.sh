@@ -4,9 +4,9 @@
 #
 #   tests/conditions.sh idle [TIMES]   one after the other, with nothing else running
 #   tests/conditions.sh busy LOOPS     beside busy loops
-#   tests/conditions.sh quota          with half a CPU for everything (cgroups, version 1 or 2; root)
+#   tests/conditions.sh quota          with half a CPU for everything (cgroups of any version; root)
 #   tests/conditions.sh spaces         in a clone whose path has spaces
-#   tests/conditions.sh user           in a clone of a user without privilege (root, to become that user)
+#   tests/conditions.sh user           in a clone of a user without privilege (root becomes it)
 #
 # Virtual CPUs that are stopped at random are a guest of tests/vm.sh (check `tests`).
 set -euo pipefail

@@ -2,7 +2,8 @@
 # The two commands of the README, tried in a fresh root of each distribution, as its root: a clone,
 # `make demo`, `make test`. The kernel is this machine's. Some twenty minutes and 4 GB each.
 #
-#   tests/distros.sh [NAME…]     bookworm, trixie (Debian 12 and 13), noble (Ubuntu 24.04); all unless some are named
+#   tests/distros.sh [NAME…]     bookworm, trixie (Debian 12 and 13), noble (Ubuntu 24.04);
+#                                all unless some are named
 #
 # Where a distribution's Rust is too old, that of this machine stands in for the one that rustup
 # would install. VM_MIRROR and UBUNTU_MIRROR name other mirrors.

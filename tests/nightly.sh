@@ -4,7 +4,8 @@
 #
 #   tests/nightly.sh [PART…]     all parts unless some are named
 #
-#   figures   tests that judge a measured figure, one at a time: they need an idle machine with root and BPF
+#   figures   tests that judge a measured figure, one at a time: they need an idle machine with
+#             root and BPF
 #   busy      `make test` beside two and beside eight busy loops
 #   quota     `make test` with half a CPU for everything
 #   spaces    `make test` in a clone whose path has spaces

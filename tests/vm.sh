@@ -3,7 +3,8 @@
 # systemd, suspended, with a clock that steps. They are virtual (QEMU, without KVM where there is
 # none), so this takes minutes, and is no part of `make test`.
 #
-#   tests/vm.sh [--deb FILE] [CHECK…]      checks: see tests/vm/README.md; all but lab unless some are named
+#   tests/vm.sh [--deb FILE] [CHECK…]      checks: see tests/vm/README.md;
+#                                          all but lab and tests unless some are named
 #
 # Downloads, a kernel and a small Debian, stay in target/vm.
 set -euo pipefail

@@ -4,7 +4,8 @@
 # what is opened in a browser needs Chromium and the programs of this build, and Perfetto pip with
 # its registry.
 #
-#   tests/web.sh [--figures]      with it, measures what SPECIFICATION.md promises, on optimised programs
+#   tests/web.sh [--figures]      with it, measures what SPECIFICATION.md promises, on optimised
+#                                 programs
 #
 # Pictures of the page stay in target/web/pictures.
 set -euo pipefail

@@ -1,7 +1,7 @@
 //! The limits and defaults that SPECIFICATION.md states, beside the constants that set them.
 //!
-//! A change of one of them fails here until the other follows. The settings of the configuration file are
-//! compared in gangd, the bounds of promises in the lab.
+//! A change of one of them fails here until the other follows. The settings of the configuration
+//! file are compared in gangd, the bounds of promises in the lab.
 
 use std::{fs, path::Path};
 

@@ -220,16 +220,55 @@ fn fuzz_lock_names_the_versions_in_use() {
 
 /// All Rust files below a directory.
 fn sources(directory: &Path) -> Vec<PathBuf> {
+    files_of(directory, &["rs"])
+}
+
+/// All files below a directory whose names end so; none of packages that npm has brought.
+fn files_of(directory: &Path, ends: &[&str]) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
-        if path.is_dir() {
-            files.extend(sources(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+        if path.is_dir() && !path.ends_with("node_modules") {
+            files.extend(files_of(&path, ends));
+        } else if path.extension().is_some_and(|end| ends.iter().any(|it| end == *it)) {
             files.push(path);
         }
     }
     files
+}
+
+/// Columns of a line of comment; rustfmt keeps code to as many.
+const COLUMNS: usize = 100;
+
+#[test]
+fn comments_are_no_wider_than_code() {
+    let mut wide = Vec::new();
+    let directories = ["crates", "tests"].map(|directory| root().join(directory));
+    for path in directories.iter().flat_map(|it| files_of(it, &["rs", "c", "h", "sh"])) {
+        let text = fs::read_to_string(&path).unwrap();
+        let marks: &[&str] = match path.extension() {
+            Some(end) if end == "sh" => &["#"],
+            Some(end) if end == "rs" => &["//"],
+            _ => &["//", "/*", "* "],
+        };
+        for (number, line) in text.lines().enumerate() {
+            let comment = line.trim_start();
+            let is_comment = marks.iter().any(|mark| comment.starts_with(mark));
+            let tabs = line.chars().take_while(|&it| it == '\t').count();
+            if is_comment && line.chars().count() + 7 * tabs > COLUMNS {
+                wide.push(format!("{}:{}", path.display(), number + 1));
+            }
+        }
+    }
+    assert!(wide.is_empty(), "comments of more than {COLUMNS} columns:\n{}", wide.join("\n"));
+}
+
+#[test]
+fn regression_scripts_say_what_they_guard() {
+    for path in files_of(&root().join("tests/issues"), &["storm"]) {
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("# "), "{} does not begin with a comment", path.display());
+    }
 }
 
 #[test]

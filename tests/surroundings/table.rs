@@ -5,8 +5,8 @@
 
 use crate::case::{BACKENDS, Case, Unlike, check};
 
-/// Each case with what it needs and its script; `unlike` where it is not the same, with what forbids
-/// that.
+/// Each case with what it needs and its script; `unlike` where it is not the same, with what
+/// forbids that.
 macro_rules! surroundings {
     ($($(#[$doc:meta])* $name:ident [$($need:literal),*] $script:literal
         $(unlike [$($backend:literal),*] $line:literal)?;)*) => {
@@ -330,8 +330,8 @@ END
         $RUN ./program 2>said
         echo $?
         grep SUMMARY said"#;
-    /// The accesses of the race come one after the other, unordered as the sanitizer sees it: it can
-    /// miss two of the same moment.
+    /// The accesses of the race come one after the other, unordered as the sanitizer sees it: it
+    /// can miss two of the same moment.
     thread_sanitizer ["echo 'int main(){}' | cc -fsanitize=thread -x c - -o /dev/null"] r#"
         cat >program.c <<'END'
 #include <pthread.h>

@@ -28,7 +28,7 @@ for backend in rt weight freeze signal; do
     go_on "$backend, with two CPUs again" one other
     check "$backend, with two CPUs again: the invariants hold" gang check
   done
-  # Who comes with one CPU may run on the other one once that is back.
+  # A gang that comes with one CPU may run on the other one once that is back.
   check "$backend: a CPU goes offline before a gang is called" online 0
   becomes "$backend: gangd knows of one CPU" has_cpus 1
   start_gang late --min 1

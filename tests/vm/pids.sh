@@ -10,10 +10,10 @@ born() {
   for _ in {1..20}; do
     echo $((wanted - 1)) >/proc/sys/kernel/ns_last_pid
     "$@" </dev/null >/dev/null 2>&1 &
-    stranger=$!
-    disown "$stranger"
-    [[ $stranger != "$wanted" ]] || return 0
-    kill -KILL "$stranger"
+    other=$!
+    disown "$other"
+    [[ $other != "$wanted" ]] || return 0
+    kill -KILL "$other"
   done
   failed "a process has the number $wanted again"
   return 1

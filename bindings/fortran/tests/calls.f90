@@ -53,7 +53,7 @@ program calls
        job_class=GANG_INTERACTIVE, weight=50, mem_bytes=1048576_int64, disk_bytes=1048576_int64, &
        wait=.true., signals=.false.))
   call expect("add", GANG_OK, gang_add_process(job))
-  call expect("add a stranger", GANG_NO_SUCH_PROCESS, gang_add_process(job, 99999999))
+  call expect("add no process", GANG_NO_SUCH_PROCESS, gang_add_process(job, 99999999))
   call expect("add a thread of a member", GANG_OK, gang_add_thread(job))
   call expect("it is none by itself", GANG_NO_SUCH_PROCESS, gang_remove_thread(job))
   call expect("add a thread that is not there", GANG_NO_SUCH_PROCESS, gang_add_thread(job, 99999999))

@@ -86,7 +86,7 @@ struct gang {
 	/* Nobody wants to run, and user space waits for the first thread that does. */
 	__u32 awaited;
 	__u32 unused;
-	/* How often a thread gave way to others of its priority in slot, and for how long (ways.h). */
+	/* How often a thread gave way to rivals in slot, and for how long (ways.h). */
 	__u64 gave_way;
 	__u64 gave_way_ns;
 	__u32 skew[BUCKETS];

@@ -9,8 +9,8 @@ pub enum Who {
     Nobody,
     Others,
     /// A thread of the program, and where it is in its program. If the kernel works for it, `call`
-    /// is the system call that it is in. `code` begins [`CODE_BYTES`] before `ip`; code that was not
-    /// in memory is zero.
+    /// is the system call that it is in. `code` begins [`CODE_BYTES`] before `ip`; code that was
+    /// not in memory is zero.
     Program {
         tgid: u32,
         tid: u32,

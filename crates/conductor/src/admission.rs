@@ -1,13 +1,13 @@
 //! Whether there is memory and disk for a job (L26).
 //!
 //! The needs that a job declares are held against what is free now, less what others were promised
-//! and do not use yet, and less what those ask for who wait and came earlier.
+//! and do not use yet, and less what earlier jobs wait for.
 //!
-//! Problem: a promise keeps others out, although nothing is used of it. Who is promised everything,
-//! or waits for everything, would keep all others out for ever.
+//! Problem: a promise keeps others out, although nothing is used of it. A user who is promised
+//! everything, or waits for everything, would keep all others out for ever.
 //!
-//! Approach: a job that got no process within some seconds has no promise until it gets one. Who
-//! claims more than half of what the claims of others leave is held to that half, every other
+//! Approach: a job that got no process within some seconds has no promise until it gets one. A user
+//! who claims more than half of what the claims of others leave is held to that half, every other
 //! minute. A gang has a minute to use what it was promised, or to find a machine with enough room;
 //! after that, others have a minute in which half of the room is theirs. Root and the user whom the
 //! daemon runs as are held to nothing.
@@ -21,7 +21,7 @@ use crate::Accounts;
 /// A job without a process has its promise for so long.
 pub const LAPSES_AFTER_NS: u64 = 10_000_000_000;
 
-/// For so long more than half of the room is kept for one user; and so long, then, half of it.
+/// Time for which more than half of the room is kept for one user; then half of it, for as long.
 const HELD_NS: u64 = 60_000_000_000;
 
 /// The needs of a job; 0 where it did not say.
@@ -125,25 +125,25 @@ pub struct Claim {
     pub unused: Resources,
 }
 
-/// Users who claim more than half of what others leave, and since when (CLOCK_MONOTONIC).
+/// The users who claim more than half of what others leave, and since when (CLOCK_MONOTONIC).
 #[derive(Debug, Default)]
-pub struct Greed {
+pub struct Overclaims {
     since_ns: BTreeMap<UserId, u64>,
 }
 
-impl Greed {
-    /// Takes note of who claims too much now. `claims` are all there are: those of all jobs, and of
-    /// all that wait.
-    pub fn saw(&mut self, accounts: &Accounts, now_ns: u64, stock: &Stock, claims: &[Claim]) {
-        let greedy = parts(stock, claims)
+impl Overclaims {
+    /// Notes the users who claim too much now. `claims` are all there are: those of all jobs, and
+    /// of all that wait.
+    pub fn note(&mut self, accounts: &Accounts, now_ns: u64, stock: &Stock, claims: &[Claim]) {
+        let too_much = parts(stock, claims)
             .into_iter()
             .filter(|part| part.claimed != part.fair && !accounts.is_unlimited(part.user));
         let since = |user| self.since_ns.get(&user).copied().unwrap_or(now_ns);
-        self.since_ns = greedy.map(|part| (part.user, since(part.user))).collect();
+        self.since_ns = too_much.map(|part| (part.user, since(part.user))).collect();
     }
 
     /// The room that claims keep from a user who asks for something now. Not all the claims may
-    /// count against him; [`Greed::saw`] was told all of them.
+    /// count against him, unlike those for [`Overclaims::note`].
     pub fn kept_from(
         &self,
         user: UserId,
@@ -241,17 +241,17 @@ mod tests {
     const OTHER: UserId = UserId(2);
 
     /// What all claims keep from a user, at a moment in seconds.
-    fn kept(greed: &mut Greed, user: UserId, at: u64, claims: &[Claim]) -> u64 {
+    fn kept(overclaims: &mut Overclaims, user: UserId, at: u64, claims: &[Claim]) -> u64 {
         let stock = stock(80, 0);
-        greed.saw(&Accounts::default(), at * SECOND, &stock, claims);
-        greed.kept_from(user, at * SECOND, &stock, claims).mem_bytes
+        overclaims.note(&Accounts::default(), at * SECOND, &stock, claims);
+        overclaims.kept_from(user, at * SECOND, &stock, claims).mem_bytes
     }
 
     #[test]
     fn who_claims_all_is_held_to_half_every_other_minute() {
-        let mut greed = Greed::default();
+        let mut overclaims = Overclaims::default();
         let claims = [Claim { user: ONE, unused: memory(70) }];
-        let mut kept = |user, at| kept(&mut greed, user, at, &claims);
+        let mut kept = |user, at| kept(&mut overclaims, user, at, &claims);
         assert_eq!([1, 30, 60].map(|at| kept(OTHER, at)), [70, 70, 70]);
         assert_eq!([61, 100, 120].map(|at| kept(OTHER, at)), [40, 40, 40]);
         assert_eq!(kept(ONE, 110), 70, "to himself his claims are what they are");
@@ -260,33 +260,33 @@ mod tests {
 
     #[test]
     fn who_sees_fewer_claims_forgets_nothing() {
-        let (mut greed, stock) = (Greed::default(), stock(80, 0));
+        let (mut overclaims, stock) = (Overclaims::default(), stock(80, 0));
         let claims = [30, 40].map(|bytes| Claim { user: ONE, unused: memory(bytes) });
-        assert_eq!(kept(&mut greed, OTHER, 0, &claims), 70);
+        assert_eq!(kept(&mut overclaims, OTHER, 0, &claims), 70);
         // He asks for more for one of his jobs, and the first one of a queue looks again.
         for at in 1..90 {
-            let kept = |claims| greed.kept_from(ONE, at * SECOND, &stock, claims).mem_bytes;
+            let kept = |claims| overclaims.kept_from(ONE, at * SECOND, &stock, claims).mem_bytes;
             assert_eq!([kept(&claims[..1]), kept(&[])], [30, 0]);
         }
-        assert_eq!(kept(&mut greed, OTHER, 90, &claims), 40);
+        assert_eq!(kept(&mut overclaims, OTHER, 90, &claims), 40);
     }
 
     #[test]
     fn claims_of_a_user_count_together_and_anew_once_they_were_fair() {
-        let mut greed = Greed::default();
+        let mut overclaims = Overclaims::default();
         let many = [Claim { user: ONE, unused: memory(10) }; 7];
         let few = [Claim { user: ONE, unused: memory(10) }; 4];
-        let mut kept = |claims: &[Claim], at| kept(&mut greed, OTHER, at, claims);
+        let mut kept = |claims: &[Claim], at| kept(&mut overclaims, OTHER, at, claims);
         assert_eq!([kept(&many, 0), kept(&many, 60)], [70, 40]);
         assert_eq!([kept(&few, 61), kept(&many, 62), kept(&many, 100)], [40, 70, 70]);
     }
 
     #[test]
     fn half_is_of_what_the_others_leave_and_root_is_not_held_to_it() {
-        let mut greed = Greed::default();
+        let mut overclaims = Overclaims::default();
         let claim = |user, bytes| Claim { user, unused: memory(bytes) };
         let claims = [claim(ONE, 40), claim(OTHER, 30)];
-        let mut kept = |claims: &[Claim], at| kept(&mut greed, UserId(3), at, claims);
+        let mut kept = |claims: &[Claim], at| kept(&mut overclaims, UserId(3), at, claims);
         assert_eq!(kept(&claims, 0), 70);
         assert_eq!(kept(&claims, 70), 25 + 20);
         let of_root = [claim(ROOT, 80)];

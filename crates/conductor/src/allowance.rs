@@ -1,17 +1,17 @@
 //! How much of a CPU the daemon may take before the gangs, and on whose behalf.
 //!
-//! Problem: who waits for an answer while gangs have all CPUs would wait for a gap. The daemon can
-//! answer at once, in the gangs' time, but not without a bound. And within one bound for all, who
-//! asks much would leave nothing to the others.
+//! Problem: a client that asks while gangs have all CPUs would wait for a gap. The daemon can
+//! answer at once, in the gangs' time, but not without a bound. And within one bound for all, a
+//! client that asks much would leave nothing to the others.
 //!
 //! Approach: an allowance grows with time, up to a little that is saved. Each user who asked lately
-//! has an equal part of its growth, and saves as large a part for himself. What is used is taken
-//! off his part and off the whole. A newcomer finds his part even where the whole is used up. The
+//! has an equal part of its growth, and saves as large a part for himself. His use is taken off his
+//! part and off the whole. A newcomer finds his part even where the whole is used up. The
 //! whole is below 0 then, and the others wait until it has grown again.
 //!
 //! Properties: all together take no more than [`SHARE`] of one CPU, besides what was saved and the
 //! parts that newcomers find: the n-th user of those who asked lately finds an n-th of
-//! [`AT_ONCE_NS`]. Who asks for the first time finds his part, however much others ask.
+//! [`AT_ONCE_NS`]. A user who asks for the first time finds his part, however much others ask.
 
 use std::collections::BTreeMap;
 

@@ -385,9 +385,9 @@ impl Conductor {
         let tids = home.members.take_left_alone();
         if !tids.is_empty() {
             let unpin = home.members.unpin_left_alone(&tids);
-            let once_own = home.members.once_own(&tids);
+            let foreign = home.members.became_foreign(&tids);
             self.order(unpin);
-            self.continue_all(id, &once_own);
+            self.continue_all(id, &foreign);
             self.left_alone.push((self.generation, id, tids));
         }
     }
@@ -409,9 +409,9 @@ impl Conductor {
         for (_, id, tids) in are_out {
             let home = self.jobs.get(&id).and_then(|job| job.home.as_ref());
             let unpin = home.map(|home| home.members.unpin_left_alone(&tids));
-            let once_own = home.map_or_else(Vec::new, |home| home.members.once_own(&tids));
+            let foreign = home.map_or_else(Vec::new, |home| home.members.became_foreign(&tids));
             self.order(unpin.into_iter().flatten());
-            self.continue_all(id, &once_own);
+            self.continue_all(id, &foreign);
         }
     }
 

@@ -3,16 +3,16 @@
 //! Problem: jobs, connections and places in a queue are limited for all together. A limit for each
 //! user alone does not keep a few users from having all of them, and then not even root comes in.
 //!
-//! Approach: nobody has more than half of what the others leave (dbus-broker(1) has the same rule).
-//! So the next user finds as much again as is left. The limit of all together alone holds root and
-//! the user whom the daemon runs as ([`Accounts::is_unlimited`]). One part in sixteen is kept for
-//! them.
+//! Approach: no user has more than half of what the others leave (dbus-broker(1) has the same
+//! rule). So the next user finds as much again as is left. The limit of all together alone holds
+//! root and the user whom the daemon runs as ([`Accounts::is_unlimited`]). One part in sixteen is
+//! kept for them, and one place at least where there are two.
 
 use gang_schedule::UserId;
 
 use crate::Accounts;
 
-/// One part of so many is kept for those whom no limit of users holds.
+/// One part of so many is kept for users whom no limit of users holds.
 const KEPT: usize = 16;
 
 /// The limits of one kind of thing.
@@ -53,13 +53,18 @@ impl Quota {
             return Ok(());
         }
         let of_others = all.saturating_sub(his);
-        let left = self.maximum - self.maximum / KEPT;
+        let left = self.maximum - self.kept();
         let most = left.saturating_sub(of_others).div_ceil(2).min(self.of_user);
         match most {
             0 => Err(full),
             most if his >= most => Err(Full { limit: of_user, maximum: most }),
             _ => Ok(()),
         }
+    }
+
+    /// As many as are kept for users without a limit. Of a single one there is none to keep.
+    fn kept(self) -> usize {
+        (self.maximum / KEPT).max(1).min(self.maximum.saturating_sub(1))
     }
 }
 
@@ -116,10 +121,22 @@ mod tests {
     }
 
     #[test]
+    fn one_is_kept_of_a_small_limit() {
+        let accounts = Accounts::default();
+        for maximum in 2..40 {
+            let jobs = quota(maximum, maximum);
+            let had: usize = taken(jobs, 100).iter().sum();
+            assert_eq!(had, maximum - (maximum / KEPT).max(1));
+            assert_eq!(jobs.admit(&accounts, UserId(200), 0, had), all(maximum));
+            assert_eq!(jobs.admit(&accounts, ROOT, 0, maximum - 1), Ok(()));
+        }
+    }
+
+    #[test]
     fn small_limits_are_reached_too() {
         let (accounts, jobs) = (Accounts::default(), quota(1, 1));
         assert_eq!(jobs.admit(&accounts, UserId(1), 0, 0), Ok(()));
         assert_eq!(jobs.admit(&accounts, UserId(1), 1, 1), all(1));
-        assert_eq!(taken(quota(3, 2), 3), [2, 1, 0]);
+        assert_eq!(taken(quota(4, 2), 4), [2, 1, 0, 0]);
     }
 }

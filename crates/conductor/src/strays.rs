@@ -1,19 +1,20 @@
 //! Threads that leave their job without asking.
 //!
 //! Problem: a process can leave the group of its job by itself: a manager moves it, or its user
-//! does who has the group. Its threads are lost as members while the timetables in force raise
-//! them. If nobody lowered them, they would stay raised for ever, in front of everybody.
+//! does, where he has the group. Its threads are lost as members while the timetables in force
+//! raise them. If nobody lowered them, they would stay raised for ever, in front of everybody.
 //!
 //! Approach: the groups are looked at now and then. A thread that is lost and lives on is a
 //! *stray*. It gets back what it had, again and again until no switcher follows a timetable that
-//! has it. So do threads that it has started since it was last read. Meanwhile it stays on file as a
-//! member of its job. A look is at some jobs, in turn: first at those whose threads may be raised.
+//! has it. So do threads that it has started since it was last read. Meanwhile it stays on file as
+//! a member of its job. A look is at some jobs, in turn: first at those whose threads may be
+//! raised.
 //!
-//! Properties: one look is at [`JOBS_AT_ONCE`] jobs at most, and a rest follows that is `PART` times
-//! as long as the look. While no more gangs have slots, and looks take less than 2 ms, a stray is as
+//! Properties: one look is at [`JOBS_AT_ONCE`] jobs at most. A rest follows that is `PART` times as
+//! long as the look. While no more gangs have slots, and looks take less than 2 ms, a stray is as
 //! its owner had it `LOOK_EVERY_NS` and one period later, whatever the length of slices; else when
-//! it is the turn of its job. What has come into a job meanwhile is no stray. Where no job may lose
-//! a thread, no look is due.
+//! it is the turn of its job. A thread that has come into a job meanwhile is no stray. Where no job
+//! may lose a thread, no look is due.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -90,7 +91,7 @@ pub(crate) struct Looks {
     next_other: Turn,
 }
 
-/// Whose turn is next of jobs in order of number: this one, or the first one after it.
+/// The job whose turn is next, in order of number: this one, or the first one after it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn(u64);
 
@@ -211,8 +212,8 @@ impl Conductor {
         self.looks.at_ns = next_ns.map(|next_ns| next_ns.max(rested_ns));
     }
 
-    /// How long the conductor sleeps at most, that would sleep for so long: until it is time to look
-    /// for strays.
+    /// The time for which the conductor sleeps: `sleep_ns`, or less where the next look for strays
+    /// is due before that.
     pub fn sleep_ns(&self, now_ns: u64, sleep_ns: u64) -> u64 {
         let at_ns = self.looks.at_ns.filter(|_| self.that_may_lose().next().is_some());
         at_ns.map_or(sleep_ns, |at_ns| sleep_ns.min(at_ns.saturating_sub(now_ns)))

@@ -19,6 +19,7 @@ pub mod conditions;
 mod confinement;
 pub mod diagnosis;
 pub mod figures;
+pub mod files;
 pub mod interruption;
 pub mod mapped;
 pub mod memory;

@@ -11,29 +11,27 @@
 //! this kernel serves by itself, and that our own mount namespace has, is then opened for reading.
 //! Users cannot mount such a file system there.
 //!
-//! Properties: a file that is replaced in between is not the one that is opened. Files of network
-//! file systems, and of those that only the process sees, are not read. The list of mappings is
-//! read up to a bound. Reading that list may wait for the process, but SIGKILL ends the wait.
+//! Properties: a file that is replaced or changed in between is not the one that is opened. Files
+//! of network file systems, and of those that only the process sees, are not read. The list of
+//! mappings is read up to a bound. Reading that list may wait for the process, but SIGKILL ends the
+//! wait.
 
 use std::{
     collections::BTreeSet,
-    ffi::OsString,
     fs::File,
     io::{BufRead, BufReader, Read},
-    os::{
-        fd::{AsFd, AsRawFd},
-        unix::ffi::OsStringExt,
-    },
-    path::{Path, PathBuf},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    path::Path,
 };
 
+use gang_linux::mounts;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, open, statx};
 
 /// Of a list of mappings no more is read: the 65,530 that Linux permits, with usual names.
 const MAPS_BYTES_MAX: u64 = 16 << 20;
 
 /// No more code is known of a process.
-const MAPPINGS_MAX: usize = 4096;
+pub const MAPPINGS_MAX: usize = 4096;
 
 /// File systems that the kernel serves from devices that root has attached, or from memory.
 const LOCAL: [&str; 14] = [
@@ -102,41 +100,6 @@ fn mapping(line: &[u8]) -> Option<Mapping> {
     Some(Mapping { start, end, offset, name: name.to_owned() })
 }
 
-/// A mounted file system.
-#[derive(Debug, PartialEq)]
-struct Mount {
-    id: u64,
-    device: (u32, u32),
-    point: PathBuf,
-    kind: String,
-}
-
-/// A line of `mountinfo` in proc(5): `id parent device root point options … - type source options`.
-fn mount(line: &[u8]) -> Option<Mount> {
-    let mut fields = line.split(|&byte| byte == b' ');
-    let text = |field: &[u8]| std::str::from_utf8(field).ok().map(str::to_owned);
-    let id = text(fields.next()?)?.parse().ok()?;
-    let device = text(fields.nth(1)?)?;
-    let (of, number) = device.split_once(':')?;
-    let point = unescaped(fields.nth(1)?);
-    let kind = text(fields.skip_while(|&field| field != b"-").nth(1)?)?;
-    Some(Mount { id, device: (of.parse().ok()?, number.parse().ok()?), point, kind })
-}
-
-/// The kernel writes blanks, tabs, line feeds and backslashes as `\040` and the like.
-fn unescaped(path: &[u8]) -> PathBuf {
-    let mut bytes = Vec::new();
-    let mut rest = path;
-    while let [first, others @ ..] = rest {
-        let digits = (*first == b'\\').then(|| others.get(..3)).flatten();
-        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        bytes.push(escaped.unwrap_or(*first));
-        rest = if escaped.is_some() { &others[3..] } else { others };
-    }
-    OsString::from_vec(bytes).into()
-}
-
 /// The file systems whose files can be read without waiting for anybody.
 #[derive(Debug, Default)]
 pub struct Local {
@@ -144,16 +107,35 @@ pub struct Local {
     mounts: BTreeSet<u64>,
 }
 
-/// A file, told from all others: the device and its number there.
-pub type Identity = (u32, u32, u64);
+/// A file with what it holds: another file, or the same one after a change, is not the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    device: (u32, u32),
+    inode: u64,
+    /// When it was changed last, in seconds and nanoseconds.
+    changed: (i64, u32),
+}
+
+#[cfg(test)]
+impl Identity {
+    pub fn made_up(inode: u64) -> Identity {
+        Identity { device: (0, 0), inode, changed: (0, 0) }
+    }
+}
+
+/// A file of which nothing was read yet.
+#[derive(Debug)]
+pub struct Seen {
+    pub identity: Identity,
+    file: OwnedFd,
+}
 
 impl Local {
     /// Those of this mount namespace; none where they cannot be listed.
     pub fn here() -> Local {
         let mut local = Local::default();
-        let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-        let mounts = mounts.split(|&byte| byte == b'\n').filter_map(mount);
-        for mount in mounts.filter(|mount| LOCAL.contains(&mount.kind.as_str())) {
+        let mounts = mounts::here(Path::new("/proc")).unwrap_or_default();
+        for mount in mounts.into_iter().filter(|mount| LOCAL.contains(&mount.kind.as_str())) {
             local.devices.insert(mount.device);
             local.mounts.insert(mount.id);
             // Its files have another device than it has itself, for each subvolume.
@@ -166,31 +148,37 @@ impl Local {
         local
     }
 
-    /// The file of a mapping of a process, opened for reading.
-    pub fn open(&self, proc_root: &Path, pid: u32, map: &Mapping) -> Option<(Identity, File)> {
+    /// The file of a mapping of a process.
+    pub fn see(&self, proc_root: &Path, pid: u32, map: &Mapping) -> Option<Seen> {
         let link = format!("{pid}/map_files/{:x}-{:x}", map.start, map.end);
-        let seen =
-            open(proc_root.join(link), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        let identity = self.identity(&seen)?;
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let file = open(proc_root.join(link), flags, Mode::empty()).ok()?;
+        Some(Seen { identity: self.identity(&file)?, file })
+    }
+
+    /// The file, opened for reading.
+    pub fn open(&self, seen: &Seen) -> Option<File> {
         // The same file, by its descriptor.
-        let same = format!("/proc/self/fd/{}", seen.as_raw_fd());
+        let same = format!("/proc/self/fd/{}", seen.file.as_raw_fd());
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = File::from(open(same, flags, Mode::empty()).ok()?);
-        (self.identity(&file)? == identity).then_some((identity, file))
+        (self.identity(&file)? == seen.identity).then_some(file)
     }
 
     /// Which file it is; none where reading it may take for ever.
     fn identity(&self, file: impl AsFd) -> Option<Identity> {
         // What the kernel knows: else it would ask the file system.
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let wanted = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::MNT_ID;
+        let wanted = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::MTIME | StatxFlags::MNT_ID;
         let is: Statx = statx(file, "", flags, wanted).ok()?;
         let is_regular = FileType::from_raw_mode(is.stx_mode.into()) == FileType::RegularFile;
         let knows_mount = is.stx_mask & StatxFlags::MNT_ID.bits() != 0;
         let device = (is.stx_dev_major, is.stx_dev_minor);
         let is_local =
             self.devices.contains(&device) || knows_mount && self.mounts.contains(&is.stx_mnt_id);
-        (is_regular && is_local).then_some((device.0, device.1, is.stx_ino))
+        let changed = (is.stx_mtime.tv_sec, is.stx_mtime.tv_nsec);
+        let identity = Identity { device, inode: is.stx_ino, changed };
+        (is_regular && is_local).then_some(identity)
     }
 }
 
@@ -221,16 +209,6 @@ no mapping
         assert_eq!(names, expected);
         assert_eq!((found[0].end, found[0].offset), (0x40_2000, 0x1000));
         assert!(found[0].holds(0x40_1fff) && !found[0].holds(0x40_2000));
-    }
-
-    #[test]
-    fn mounts_are_read_as_the_kernel_writes_them() {
-        let line = b"34 30 0:29 /docker/x /a\\040b\\134 rw shared:9 - btrfs /dev/vda rw";
-        let expected =
-            Mount { id: 34, device: (0, 29), point: "/a b\\".into(), kind: "btrfs".into() };
-        assert_eq!(mount(line), Some(expected));
-        assert_eq!((mount(b""), mount(b"34 30 0:29 / / rw shared:9 -")), (None, None));
-        assert_eq!(unescaped(b"\\\\9\\04"), Path::new("\\\\9\\04"));
     }
 
     #[test]

@@ -13,9 +13,9 @@
 //! Properties: a loop that advances, by a counter, a pointer or a sum, is work. Of loops that call
 //! functions to wait, only what they spend in the clock is known: what they wait is underestimated.
 //! The loops are read on x86-64 only. Their code comes from the tick, at which it was in memory:
-//! reading the memory of a process would wait for whoever serves its files. What is kept of a
-//! program, and the time for which its lists of mappings are read, have bounds. Beyond these its
-//! threads count as working, and its runtimes have no names of functions.
+//! reading the memory of a process would wait for whoever serves its files. All that is kept
+//! of programs has bounds, and so has the time for which mappings and functions are read. Beyond
+//! these its threads count as working, and its runtimes have no names of functions.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -27,8 +27,8 @@ use gang_bpf::CODE_BYTES;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic, OpAccess};
 
 use crate::{
-    mapped::{Identity, Local, Mapping, VDSO, mappings},
-    symbols::Symbols,
+    files::Files,
+    mapped::{Local, MAPPINGS_MAX, Mapping, VDSO, mappings},
 };
 
 /// Runtimes that make threads meet, by the beginnings of their files' names.
@@ -91,12 +91,10 @@ const LOOP_MAX: u64 = CODE_BYTES as u64;
 const KNOWN_MAX: usize = 1 << 16;
 
 /// Mappings of all processes; more are forgotten, and read again.
-const MAPPINGS_MAX: usize = 1 << 18;
+const ALL_MAPPINGS_MAX: usize = 64 * MAPPINGS_MAX;
 
-/// Files whose functions are known.
-const FILES_MAX: usize = 32;
-
-/// Lists of mappings are read for so long at first, and for this part of the time in all.
+/// Lists of mappings and functions are read for so long at first, and for this part of the time in
+/// all.
 const READING_AT_FIRST: Duration = Duration::from_millis(250);
 const READING_OF: u32 = 10;
 
@@ -108,7 +106,7 @@ pub struct Sites {
     processes: BTreeMap<u32, Vec<Mapping>>,
     mappings: usize,
     /// Of runtimes; read when they are first needed.
-    symbols: BTreeMap<Identity, Symbols>,
+    files: Files,
     /// Where the files of runtimes may be; none where no file is opened.
     local: Option<Local>,
     began: Instant,
@@ -121,7 +119,7 @@ impl Default for Sites {
             known: HashMap::new(),
             processes: BTreeMap::new(),
             mappings: 0,
-            symbols: BTreeMap::new(),
+            files: Files::default(),
             local: None,
             began: Instant::now(),
             reading: Duration::ZERO,
@@ -171,16 +169,20 @@ impl Sites {
         self.processes.get(&tgid).is_some_and(|maps| maps.iter().any(|map| map.holds(ip)))
     }
 
+    fn may_read(&self, now: Instant) -> bool {
+        self.reading <= READING_AT_FIRST + (now - self.began) / READING_OF
+    }
+
     /// Reads what a process has mapped: it is new, or has loaded something. False where too much
     /// time has gone into that.
     fn read(&mut self, proc_root: &Path, tgid: u32) -> bool {
         let now = Instant::now();
-        if self.reading > READING_AT_FIRST + (now - self.began) / READING_OF {
+        if !self.may_read(now) {
             return false;
         }
         let maps = mappings(proc_root, tgid);
         self.mappings += maps.len();
-        if self.mappings > MAPPINGS_MAX {
+        if self.mappings > ALL_MAPPINGS_MAX {
             self.processes.clear();
             self.mappings = maps.len();
         }
@@ -191,6 +193,8 @@ impl Sites {
     }
 
     fn look(&mut self, proc_root: &Path, pid: u32, ip: u64, code: &Code) -> Site {
+        let now = Instant::now();
+        let may_read = self.may_read(now);
         let maps = self.processes.get(&pid).map(Vec::as_slice).unwrap_or_default();
         let map = maps.iter().find(|map| map.holds(ip));
         let name = map.map(|map| map.name.as_str()).filter(|name| !name.is_empty());
@@ -198,8 +202,11 @@ impl Sites {
             if RUNTIMES.iter().any(|runtime| name.starts_with(runtime)) {
                 let offset = (ip - map.start).checked_add(map.offset);
                 let function = self.local.as_ref().zip(offset).and_then(|(local, offset)| {
-                    symbols(&mut self.symbols, local, proc_root, pid, map)?.at(offset)
+                    let seen = local.see(proc_root, pid, map)?;
+                    let open = || local.open(&seen).filter(|_| may_read);
+                    self.files.symbols(seen.identity, open)?.at(offset)
                 });
+                self.reading += now.elapsed();
                 return Site::Wait(match function {
                     Some(function) => format!("{function} of {name}"),
                     None => name.to_owned(),
@@ -215,21 +222,6 @@ impl Sites {
         }
         Site::Work
     }
-}
-
-/// The functions of a mapped file; none where it is not read.
-fn symbols<'a>(
-    known: &'a mut BTreeMap<Identity, Symbols>,
-    local: &Local,
-    proc_root: &Path,
-    pid: u32,
-    map: &Mapping,
-) -> Option<&'a Symbols> {
-    let (identity, file) = local.open(proc_root, pid, map)?;
-    if !known.contains_key(&identity) && known.len() < FILES_MAX {
-        known.insert(identity, Symbols::of(file));
-    }
-    known.get(&identity)
 }
 
 /// Whether the instruction at `ip` is in a loop that does nothing but wait; `code` begins at

@@ -74,8 +74,8 @@ fn needs_root_and_bpf_barrier_differs_from_spinning() {
     assert!(pace < 1.5, "{single:#}");
     assert_eq!(holds(&single, "E1"), false, "{single:#}");
     let Some(program) = programs::meet(place.directory.path()) else { return };
-    // Few ticks do not show how often they meet. With more work between, they would wait as often as
-    // their CPUs differ.
+    // Few ticks do not show how often they meet. With more work between, they would wait as often
+    // as their CPUs differ.
     let are_seen_to_meet = |seen: &Value| {
         let spins = seen["figures"]["spinning"].as_f64() > Some(0.0);
         has_threads(2)(seen) && spins && holds(seen, "E1") == true

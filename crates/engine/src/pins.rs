@@ -150,7 +150,8 @@ impl Pins {
     }
 
     /// The owners of these threads want these attributes; those of others want what the job's first
-    /// thread had, or the thread that started them.
+    /// thread had, or the thread that started them. Of too many, those with the lowest numbers are
+    /// on file, and it is an error.
     pub fn set_own(&mut self, own: BTreeMap<u32, Attributes>) -> io::Result<()> {
         if own == self.own {
             return Ok(());
@@ -159,7 +160,12 @@ impl Pins {
         self.own = own;
         let words = self.own.iter().map(encode_own).chain(std::iter::repeat([0; OWN_LENGTH]));
         let bytes: Vec<u8> = words.take(length.min(OWN_MAX)).flatten().collect();
-        self.write(&bytes, OWN_AT)
+        self.write(&bytes, OWN_AT)?;
+        let too_many = || {
+            let all = self.own.len();
+            io::Error::other(format!("{all} threads want attributes of their own, not {OWN_MAX}"))
+        };
+        if self.own.len() > OWN_MAX { Err(too_many()) } else { Ok(()) }
     }
 
     pub fn all_own(&self) -> &BTreeMap<u32, Attributes> {
@@ -199,8 +205,8 @@ impl Pins {
         self.write(&bytes, STRAYS_AT)
     }
 
-    /// The threads that the job had last and those that left it by themselves, each with when it was
-    /// a member.
+    /// The threads that the job had last and those that left it by themselves, each with when it
+    /// was a member.
     pub fn members(&self) -> impl Iterator<Item = (u32, u64)> {
         let (at, members) = &self.members;
         let members = members.iter().filter(|tid| !self.strays.contains_key(tid));
@@ -335,6 +341,23 @@ mod tests {
         assert!(found.members().eq((1..=MEMBERS_MAX as u32).map(|tid| (tid, 90))));
         drop(Pins::create(&path).unwrap());
         assert_eq!(Pins::read(&path).unwrap().unwrap().sets, []);
+    }
+
+    #[test]
+    fn attributes_of_too_many_threads_are_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("1.pins");
+        let mut pins = Pins::create(&path).unwrap();
+        pins.set_members(70, [7].into_iter()).unwrap();
+        let of = |count: usize| (1..=count as u32).map(|tid| (tid, Attributes::batch(19)));
+        pins.set_own(of(OWN_MAX).collect()).unwrap();
+        let error = pins.set_own(of(OWN_MAX + 1).collect()).unwrap_err();
+        assert!(error.to_string().starts_with("8193 threads "), "{error}");
+        let found = Pins::read(&path).unwrap().unwrap();
+        assert!(found.own.into_iter().eq(of(OWN_MAX)), "as many as fit");
+        assert_eq!(found.members, (70, vec![7]), "nothing else is overwritten");
+        pins.set_own(of(1).collect()).unwrap();
+        assert!(Pins::read(&path).unwrap().unwrap().own.into_iter().eq(of(1)));
     }
 
     #[test]

@@ -183,13 +183,10 @@ impl Past<'_> {
         self.missed.set(self.missed.get() + steps);
     }
 
-    /// Of these processes, those that the job's owner may signal.
+    /// Of these processes, those that are not foreign to the job's owner.
     fn own_of(&self, mut pids: Vec<u32>) -> Vec<u32> {
-        let is_own = |pid: u32| {
-            let owner = process::owner(self.proc_root, pid);
-            owner.is_ok_and(|owner| owner.is_signalled_by(self.owner_uid))
-        };
-        pids.retain(|&pid| self.owner_uid == 0 || is_own(pid));
+        let owner = |pid| process::owner(self.proc_root, pid);
+        pids.retain(|&pid| owner(pid).is_ok_and(|owner| !owner.is_foreign_to(self.owner_uid)));
         pids
     }
 

@@ -89,8 +89,8 @@ pub struct Roster {
     /// How many threads it had when they were last read, and when that was, in ticks since boot.
     listed: usize,
     listed_ticks: u64,
-    /// Threads that left by themselves and are not as before yet, each with when it was a member, in
-    /// ticks since boot: on file until they are.
+    /// Threads that left by themselves and are not as before yet: on file until they are. Each is
+    /// with when it was a member, in ticks since boot.
     strays: BTreeMap<u32, u64>,
     /// The threads of processes that leave, each with its process: on file until they have left.
     leavers: Vec<(u32, u32)>,
@@ -386,7 +386,7 @@ impl Roster {
     fn file_own(&mut self, mut own: BTreeMap<u32, Attributes>) {
         own.extend(&self.expected_own);
         if let Err(error) = self.pins.set_own(own) {
-            tracing::warn!(%error, "a release may take from threads the policy that they chose");
+            tracing::warn!(%error, "a release may take from threads the attributes that they chose");
         }
     }
 
@@ -596,7 +596,7 @@ impl Roster {
     fn note_owners(&mut self, members: &mut Members, proc_root: &Path, new: &[u32]) -> bool {
         let Some(owner_uid) = self.owner_uid else { return false };
         // One that ended meanwhile is nobody's.
-        let is_foreign = |pid| Some(!owner(proc_root, pid)?.is_signalled_by(owner_uid));
+        let is_foreign = |pid| Some(owner(proc_root, pid)?.is_foreign_to(owner_uid));
         let mut note = |pid, is_foreign| {
             let is_new = |tid: u32| new.binary_search(&tid).is_ok();
             let tids = process::threads(proc_root, pid).unwrap_or_default().into_iter();

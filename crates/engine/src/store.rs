@@ -122,13 +122,13 @@ impl Store {
 
     /// Removes the store, unless there is a job in it.
     pub fn destroy(&self) {
-        self.remove_strays();
+        self.remove_leftovers();
         let _ = fs::remove_dir(&self.directory);
     }
 
     /// Removes the files of jobs that have no record: a daemon that is killed may have written
     /// these first, or removed them last.
-    pub fn remove_strays(&self) {
+    pub fn remove_leftovers(&self) {
         let is_of_no_job = |path: &PathBuf| {
             let extension = path.extension().and_then(|extension| extension.to_str());
             matches!(extension, Some("new" | "page" | "pins"))
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_neither_list_nor_read() {
+    fn other_users_neither_list_nor_read() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::at(directory.path().join("jobs"));
         fs::create_dir(store.directory()).unwrap();

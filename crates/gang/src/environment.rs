@@ -37,7 +37,8 @@ use std::ffi::OsString;
 /// Milliseconds for which a thread of libomp spins before it blocks.
 const KMP_BLOCKTIME_MS: u32 = 1;
 
-/// The variables to add; `threads` is how many threads the program is to be told to start, if it is.
+/// The variables to add; `threads` is how many threads the program is to be told to start, if it
+/// is.
 /// `existing` are the names already set.
 pub fn environment(threads: Option<i64>, existing: &[OsString]) -> Vec<(String, String)> {
     let is_set = |name: &str| existing.iter().any(|set| set == name);

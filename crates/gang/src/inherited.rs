@@ -1,8 +1,8 @@
 //! Streams and signals as the caller had them, which Rust changes before `main`.
 //!
 //! Problem: Rust opens `/dev/null` in the place of each standard stream that is closed, and ignores
-//! SIGPIPE. A program that `gang run` becomes would find these streams open, and its output would be
-//! lost without an error; and nobody could tell whether the caller had ignored SIGPIPE.
+//! SIGPIPE. A program that `gang run` becomes would find these streams open, and its output would
+//! be lost without an error; and nobody could tell whether the caller had ignored SIGPIPE.
 //!
 //! Approach: both are noted before Rust changes them. Streams that were closed are closed again
 //! before the program is executed.

@@ -9,8 +9,8 @@ use crate::cli::{Class, JobOptions, Policy};
 use crate::exit::Usage;
 
 impl JobOptions {
-    /// The job that was asked for; `name` and `cpus` are what it gets where nothing was said, and so
-    /// are the weight and class of its `caller`.
+    /// The job that was asked for; `name` and `cpus` are what it gets where nothing was said, and
+    /// so are the weight and class of its `caller`.
     pub fn registration(
         &self,
         name: &str,

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_not_believed() {
+    fn other_users_are_not_believed() {
         assert_eq!(whose(1000, 1000), Leftovers::Ours);
         assert_eq!(whose(0, 1000), Leftovers::Roots);
         assert_eq!(whose(1001, 1000), Leftovers::None);

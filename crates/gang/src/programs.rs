@@ -22,9 +22,9 @@ fn gangd() -> Result<PathBuf> {
 
 /// Variables that the daemon keeps of its caller's: where to find programs, and what to log.
 ///
-/// All others are dropped here, since some of them act while a program is executed (LD_PRELOAD). The
-/// daemon is everybody's, and what it does is not to hang on the first caller's TZ, libraries or
-/// secrets. The socket is an argument.
+/// All others are dropped here, since some of them act while a program is executed (LD_PRELOAD).
+/// The daemon is everybody's, and what it does is not to hang on the first caller's TZ, libraries
+/// or secrets. The socket is an argument.
 const KEPT: [&str; 2] = ["PATH", "GANGD_LOG"];
 
 /// The daemon to start for a socket, without its caller's environment.

@@ -169,7 +169,8 @@ pub fn run(
         .then(|| StatusFile::start(status_file::path(socket), daemon.clone()))
         .transpose()
         .context("cannot start the thread of the status file")?;
-    if let Some(pid_max) = process::few_numbers(&daemon.roots.proc).filter(|_| backend.can_fill()) {
+    if let Some(pid_max) = process::small_pid_max(&daemon.roots.proc).filter(|_| backend.can_fill())
+    {
         // Timetables name threads by their numbers for a quarter of a second.
         tracing::info!(pid_max, "numbers of threads come back soon; kernel.pid_max may be 4194304");
     }

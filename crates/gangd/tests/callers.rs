@@ -235,8 +235,8 @@ fn needs_root_quota_of_a_caller_binds_the_job() {
         throttled(&caller) > before.0 + 3 && place.job(job).unwrap().slots > before.1 + 3
     });
     // Another one comes into the job of nobody whom the quota does not limit.
-    let stranger = caller.start();
-    match place.client().add_process(beside, stranger.pid_i64()).unwrap_err() {
+    let third = caller.start();
+    match place.client().add_process(beside, third.pid_i64()).unwrap_err() {
         ClientError::NotPermitted { reason, .. } => {
             assert!(reason.contains("cpu.cfs_quota_us of /"), "{reason}");
         }

@@ -17,7 +17,7 @@ use gang_daemon::{Options, are_built, is_root, stderr, stdout};
 use place::{Place, Program, has_backend, job_with, wait_until};
 
 /// Known to every machine, as daemon.
-const STRANGER: u32 = 1;
+const OTHER: u32 = 1;
 
 /// All that a daemon or `gangd --release` writes beside the socket, for the first job.
 const WRITTEN: [&str; 9] = [
@@ -48,13 +48,13 @@ fn is_dear(dear: &PathBuf) -> bool {
 }
 
 #[test]
-fn needs_root_place_of_a_stranger_is_not_taken() {
+fn needs_root_place_of_another_user_is_not_taken() {
     if !is_root() || !are_built(&["gang", "gangd"]) {
         return;
     }
     for (uid, mode, why) in [
-        (STRANGER, 0o700, "it belongs to user 1,"),
-        (STRANGER, 0o1777, "it belongs to user 1,"),
+        (OTHER, 0o700, "it belongs to user 1,"),
+        (OTHER, 0o1777, "it belongs to user 1,"),
         (0, 0o1777, "others may write to it (mode 1777),"),
         (0, 0o775, "others may write to it (mode 0775),"),
     ] {
@@ -139,7 +139,7 @@ fn needs_root_users_hear_of_jobs_that_root_must_release() {
     place.open_to_everybody(0o755);
     let hears = || {
         let mut gang = place.command(place.path("gang"));
-        let output = gang.arg("ls").uid(STRANGER).current_dir("/").output().unwrap();
+        let output = gang.arg("ls").uid(OTHER).current_dir("/").output().unwrap();
         stderr(&output).contains("died and may have left jobs")
     };
     assert!(!hears());

@@ -251,8 +251,8 @@ fn needs_root_impossible_threads_are_refused() {
     not_permitted(client.add_thread(of_processes, idle.tid_i64()), "it is of processes");
     let own = i64::from(std::process::id());
     not_permitted(client.add_process(empty, own), &format!("thread {} is in", worker.tid));
-    let stranger = Program::spinner();
-    not_permitted(client.add_process(of_threads, stranger.pid_i64()), "it is of single threads");
+    let other = Program::spinner();
+    not_permitted(client.add_process(of_threads, other.pid_i64()), "it is of single threads");
     not_permitted(client.suspend(of_threads), "stand still");
     not_permitted(client.kill(of_threads, 15), "whole process");
     not_permitted(client.set_signals(of_threads, true), "whole processes");

@@ -125,8 +125,8 @@ fn needs_root_users_have_no_power_over_each_other() {
     if plays("owner") {
         return owner();
     }
-    if plays("stranger") {
-        return stranger();
+    if plays("other_user") {
+        return other_user();
     }
     if !has_backend("freeze") {
         return;
@@ -134,11 +134,11 @@ fn needs_root_users_have_no_power_over_each_other() {
     let place = Place::configured("[limits]\ncpus_per_user = 10\n", &["--backend", "freeze"]);
     let owner = User::start(as_user(&place, ONE, TEST, "owner"));
     let before = place.job(owner.job).unwrap();
-    let mut stranger = as_user(&place, OTHER, TEST, "stranger");
-    stranger
+    let mut other_user = as_user(&place, OTHER, TEST, "other_user");
+    other_user
         .env("GANG_TEST_JOB", owner.job.to_string())
         .env("GANG_TEST_PID", owner.child.id().to_string());
-    succeeds(stranger);
+    succeeds(other_user);
     let after = place.job(owner.job).unwrap();
     let asked = |job: &v1::Job| {
         (job.class.clone(), job.cpus, job.weight, job.promised_memory(), job.signals, job.processes)
@@ -153,7 +153,7 @@ fn needs_root_users_have_no_power_over_each_other() {
     wait_until("it was the last", || place.job(owner.job).is_none());
 }
 
-fn stranger() {
+fn other_user() {
     let (job, pid) = (number("GANG_TEST_JOB"), number("GANG_TEST_PID"));
     let mut client = client();
     let change = |change: Change| move |client: &mut Client| client.set(job, &change);
@@ -168,7 +168,7 @@ fn stranger() {
         policy: v1::Policy::none,
         decided: true,
         gain: None,
-        because: "a stranger says so".into(),
+        because: "another user says so".into(),
     };
     not_permitted(client.decide(job, decision));
     not_permitted(client.set_signals(job, true));
@@ -194,7 +194,7 @@ fn stranger() {
 }
 
 /// Of the arguments of every process that plays a part in this test.
-const ARGUMENT: &str = "arguments_are_hidden_from_strangers";
+const ARGUMENT: &str = "arguments_are_hidden_from_other_users";
 
 /// Everything that anybody may ask the daemon, as it comes.
 fn all_that_is_shown(job: i64) -> String {
@@ -235,12 +235,12 @@ fn all_that_lies_in(directory: &Path) -> String {
 }
 
 #[test]
-fn needs_root_arguments_are_hidden_from_strangers() {
-    const TEST: &str = "needs_root_arguments_are_hidden_from_strangers";
+fn needs_root_arguments_are_hidden_from_other_users() {
+    const TEST: &str = "needs_root_arguments_are_hidden_from_other_users";
     if plays("owner") {
         return owner();
     }
-    if plays("stranger") {
+    if plays("other_user") {
         let seen = all_that_is_shown(number("GANG_TEST_JOB"));
         assert!(seen.contains("\"mine\""), "it is shown: {seen}");
         let socket = argument("GANG_TEST_SOCKET");
@@ -277,9 +277,9 @@ fn needs_root_arguments_are_hidden_from_strangers() {
         let shown = place.client().show_job(owner.job).unwrap().processes.unwrap();
         shown.iter().any(|process| process.command.contains(ARGUMENT))
     });
-    let mut stranger = as_user(&place, OTHER, TEST, "stranger");
-    stranger.env("GANG_TEST_JOB", owner.job.to_string());
-    succeeds(stranger);
+    let mut other_user = as_user(&place, OTHER, TEST, "other_user");
+    other_user.env("GANG_TEST_JOB", owner.job.to_string());
+    succeeds(other_user);
 }
 
 #[test]
@@ -288,8 +288,8 @@ fn needs_root_private_jobs_are_seen_by_their_owner_alone() {
     if plays("owner") {
         return owner();
     }
-    if plays("stranger") {
-        return private_stranger();
+    if plays("other_user") {
+        return private_other_user();
     }
     if !has_backend("freeze") {
         return;
@@ -311,16 +311,16 @@ fn needs_root_private_jobs_are_seen_by_their_owner_alone() {
         let rows = place.client().frame(Some(0)).unwrap().rows;
         rows.iter().any(|row| row.slots.iter().any(|slot| slot.job == owner.job))
     });
-    let mut stranger = as_user(&place, OTHER, TEST, "stranger");
-    stranger.env("GANG_TEST_JOB", owner.job.to_string());
-    stranger.env("GANG_TEST_PID", owner.child.id().to_string());
-    succeeds(stranger);
+    let mut other_user = as_user(&place, OTHER, TEST, "other_user");
+    other_user.env("GANG_TEST_JOB", owner.job.to_string());
+    other_user.env("GANG_TEST_PID", owner.child.id().to_string());
+    succeeds(other_user);
     assert_eq!(place.client().check().unwrap().violations, [], "root sees all");
     assert_eq!(place.status().jobs, 1);
 }
 
 /// Of jobs of others it learns nothing, not even which numbers they have.
-fn private_stranger() {
+fn private_other_user() {
     let (job, pid) = (number("GANG_TEST_JOB"), number("GANG_TEST_PID"));
     let mut client = client();
     assert_eq!(client.list_jobs().unwrap().jobs, []);
@@ -371,7 +371,7 @@ fn needs_root_files_of_a_job_are_its_owners() {
         assert_eq!(std::fs::read(argument("GANG_TEST_PAGE")).unwrap().len(), 4096);
         return;
     }
-    if plays("stranger") {
+    if plays("other_user") {
         let refused = std::fs::read(argument("GANG_TEST_PAGE")).unwrap_err();
         assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
         let directory = Path::new(&argument("GANG_TEST_PAGE")).parent().unwrap().to_owned();
@@ -390,7 +390,7 @@ fn needs_root_files_of_a_job_are_its_owners() {
     let owner = User::start(as_user(&place, ONE, TEST, "owner"));
     let page = place.jobs_dir().join(format!("{}.page", owner.job));
     for _ in 0..2 {
-        for (uid, part) in [(OTHER, "stranger"), (ONE, "reader")] {
+        for (uid, part) in [(OTHER, "other_user"), (ONE, "reader")] {
             let mut user = as_user(&place, uid, TEST, part);
             user.env("GANG_TEST_PAGE", &page);
             succeeds(user);
@@ -490,7 +490,7 @@ fn needs_root_and_bpf_threads_outside_of_jobs_are_on_their_users_accounts() {
 #[test]
 fn needs_root_cgroup_with_foreign_processes_is_refused() {
     const TEST: &str = "needs_root_cgroup_with_foreign_processes_is_refused";
-    if plays("stranger") {
+    if plays("other_user") {
         let (mut client, adopted) = (client(), Adopted::Cgroup(argument("GANG_TEST_GROUP")));
         not_permitted(client.adopt(&registration("theirs", 1), &adopted).map(drop));
         assert_eq!(client.list_jobs().unwrap().jobs, [], "no job is left over");
@@ -515,14 +515,14 @@ fn needs_root_cgroup_with_foreign_processes_is_refused() {
     let home = |program: &Program| {
         std::fs::read_to_string(format!("/proc/{}/cgroup", program.pid())).unwrap()
     };
-    // One that is all another's, and one in which the stranger has a process, too.
+    // One that is all another's, and one in which the other user has a process, too.
     let (theirs, his) = (sleeps(ONE), sleeps(OTHER));
     for program in [&theirs, &his] {
         group.add(program.pid()).unwrap();
         let before = home(&theirs);
-        let mut stranger = as_user(&place, OTHER, TEST, "stranger");
-        stranger.env("GANG_TEST_GROUP", &name);
-        succeeds(stranger);
+        let mut other_user = as_user(&place, OTHER, TEST, "other_user");
+        other_user.env("GANG_TEST_GROUP", &name);
+        succeeds(other_user);
         assert_eq!(home(&theirs), before);
         assert_eq!(what_is_left(theirs.pid()), None);
     }
@@ -552,7 +552,7 @@ fn needs_root_admin_group_makes_administrators() {
     const TEST: &str = "needs_root_admin_group_makes_administrators";
     match std::env::var(PART).as_deref() {
         Ok("owner") => return owner(),
-        Ok("stranger") => return stranger(),
+        Ok("other_user") => return other_user(),
         Ok("administrator") => return administrator(),
         Ok("former") => return former_administrator(),
         _ => {}
@@ -566,7 +566,7 @@ fn needs_root_admin_group_makes_administrators() {
     let settings = "admin_group = 'gangadmin'\n[limits]\ncpus_per_user = 10\n";
     let place = Place::launched(&launcher, settings, &["--backend", "freeze"]);
     let owner = User::start(as_user(&place, ONE, TEST, "owner"));
-    for (uid, part) in [(OTHER, "stranger"), (THIRD, "administrator"), (OTHER, "stranger")] {
+    for (uid, part) in [(OTHER, "other_user"), (THIRD, "administrator"), (OTHER, "other_user")] {
         let mut other = as_user(&place, uid, TEST, part);
         other
             .env("GANG_TEST_JOB", owner.job.to_string())

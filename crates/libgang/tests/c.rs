@@ -226,7 +226,7 @@ const ASK_NOBODY: [&str; 14] = [
     "gang_mutex_destroy",
 ];
 
-/// A stranger in the place of the daemon.
+/// Another program in the place of the daemon.
 #[derive(Clone, Copy)]
 enum Instead {
     Nobody,

@@ -33,7 +33,7 @@ static void changes(void)
 }
 
 /* The job of another user, and its process. */
-static void stranger(int64_t id, pid_t pid)
+static void other_user(int64_t id, pid_t pid)
 {
     gang_job *job;
     gang_change change;
@@ -70,7 +70,7 @@ static void stranger(int64_t id, pid_t pid)
 }
 
 /* The same in LLNL's interface. */
-static void stranger_of_old(int64_t id, pid_t pid)
+static void other_user_of_old(int64_t id, pid_t pid)
 {
     struct GangJobId own = {0, 0}, job;
     struct GangResources here, *list[] = {&here, NULL};
@@ -116,8 +116,8 @@ int main(void)
         NEEDED(0, setgid(65534));
         NEEDED(0, setuid(65534));
         changes();
-        stranger(id, process);
-        stranger_of_old(id, process);
+        other_user(id, process);
+        other_user_of_old(id, process);
         fflush(stdout);
         _exit(0);
     }

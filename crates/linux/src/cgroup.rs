@@ -17,7 +17,10 @@ use std::{
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
-use crate::{Error, Result, Roots};
+use crate::{
+    Error, Result, Roots,
+    mounts::{self, Mount},
+};
 
 /// Where the hierarchies of this machine are mounted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,61 +36,33 @@ pub struct Hierarchies {
 impl Hierarchies {
     /// Reads the mounts of this process.
     pub fn detect(roots: &Roots) -> Result<Hierarchies> {
-        let path = roots.proc.join("self/mountinfo");
-        let text = fs::read_to_string(&path).map_err(|e| Error::new("read", path.display(), e))?;
-        let mut found = parse_mounts(&text);
+        let mut found = Hierarchies::of(mounts::here(&roots.proc)?);
         if let Some(v2) = &found.v2 {
             let controllers = Group::at(v2).read("cgroup.controllers")?;
             found.v2_controllers = controllers.split_whitespace().map(str::to_owned).collect();
         }
         Ok(found)
     }
-}
 
-/// A line of `mountinfo`.
-struct Mount<'a> {
-    /// The directory of the file system that is mounted.
-    root: &'a str,
-    point: &'a str,
-    kind: &'a str,
-    options: &'a str,
-}
-
-/// Reads a line as `proc(5)` describes it: `… root mountpoint … - type source options`.
-fn parse_mount(line: &str) -> Option<Mount<'_>> {
-    let (mount, filesystem) = line.split_once(" - ")?;
-    let mut mount = mount.split(' ').skip(3);
-    let (root, point) = (mount.next()?, mount.next()?);
-    let mut filesystem = filesystem.split(' ');
-    let (kind, options) = (filesystem.next()?, filesystem.nth(1).unwrap_or_default());
-    Some(Mount { root, point, kind, options })
-}
-
-fn parse_mounts(mountinfo: &str) -> Hierarchies {
-    let mut found = Hierarchies::default();
-    for Mount { root, point, kind, options } in mountinfo.lines().filter_map(parse_mount) {
-        if root != "/" {
-            continue;
-        }
-        match kind {
-            "cgroup2" if found.v2.is_none() => found.v2 = Some(unescape(point)),
-            "cgroup" => {
-                for controller in options.split(',').filter(|o| V1_CONTROLLERS.contains(o)) {
-                    found.v1.entry(controller.to_owned()).or_insert_with(|| unescape(point));
+    fn of(mounts: Vec<Mount>) -> Hierarchies {
+        let mut found = Hierarchies::default();
+        for mount in mounts.into_iter().filter(|mount| mount.root == Path::new("/")) {
+            match mount.kind.as_str() {
+                "cgroup2" if found.v2.is_none() => found.v2 = Some(mount.point),
+                "cgroup" => {
+                    for controller in V1_CONTROLLERS.iter().filter(|it| mount.has(it)) {
+                        let found = found.v1.entry((*controller).to_owned());
+                        found.or_insert_with(|| mount.point.clone());
+                    }
                 }
+                _ => {}
             }
-            _ => {}
         }
+        found
     }
-    found
 }
 
 const V1_CONTROLLERS: [&str; 5] = ["cpu", "cpuacct", "cpuset", "freezer", "memory"];
-
-/// `mountinfo` writes blanks as `\040`.
-fn unescape(point: &str) -> PathBuf {
-    point.replace("\\040", " ").into()
-}
 
 /// The groups a process is in, as `/proc/PID/cgroup` lists them: of version 2, and of a version 1
 /// controller. Paths are relative to the root of their hierarchy and start with `/`.
@@ -119,11 +94,9 @@ pub fn of_process(
 /// Moves this process to the root of each hierarchy, of both versions, where no group limits,
 /// freezes or kills it. Returns the groups in which it stays, each with the reason.
 pub fn leave_all(roots: &Roots) -> Vec<Error> {
-    let read = |name: &str| {
-        let path = roots.proc.join("self").join(name);
-        fs::read_to_string(&path).map_err(|e| Error::new("read", path.display(), e))
-    };
-    let (groups, mounts) = match (read("cgroup"), read("mountinfo")) {
+    let path = roots.proc.join("self/cgroup");
+    let groups = fs::read_to_string(&path).map_err(|e| Error::new("read", path.display(), e));
+    let (groups, mounts) = match (groups, mounts::here(&roots.proc)) {
         (Ok(groups), Ok(mounts)) => (groups, mounts),
         (Err(error), _) | (_, Err(error)) => return vec![error],
     };
@@ -149,17 +122,16 @@ fn membership(line: &str) -> Option<(&str, &str)> {
 }
 
 /// Where the root of the hierarchy with these controllers is mounted; none of them for version 2.
-fn root_of(mountinfo: &str, controllers: &str) -> Option<PathBuf> {
-    mountinfo.lines().filter_map(parse_mount).find_map(|mount| {
-        let is_wanted = match (mount.kind, controllers) {
+fn root_of<'a>(mounts: &'a [Mount], controllers: &str) -> Option<&'a Path> {
+    let is_wanted = |mount: &&Mount| {
+        let has_controllers = match (mount.kind.as_str(), controllers) {
             ("cgroup2", "") => true,
-            ("cgroup", of) if !of.is_empty() => {
-                of.split(',').all(|it| mount.options.split(',').any(|option| option == it))
-            }
+            ("cgroup", of) if !of.is_empty() => of.split(',').all(|it| mount.has(it)),
             _ => false,
         };
-        (is_wanted && mount.root == "/").then(|| unescape(mount.point))
-    })
+        has_controllers && mount.root == Path::new("/")
+    };
+    mounts.iter().find(is_wanted).map(|mount| mount.point.as_path())
 }
 
 /// A path without the slashes at its beginning; none where its text has parts that are no names of
@@ -423,7 +395,7 @@ mod tests {
 
     #[test]
     fn a_hybrid_machine_has_both_versions() {
-        let found = parse_mounts(HYBRID);
+        let found = Hierarchies::of(mounts::parse(HYBRID.as_bytes()));
         assert_eq!(found.v2.as_deref(), Some(Path::new("/sys/fs/cgroup/a b")));
         assert_eq!(found.v1["cpu"], Path::new("/sys/fs/cgroup/cpu"));
         assert_eq!(found.v1.keys().collect::<Vec<_>>(), ["cpu", "cpuacct"]);
@@ -431,13 +403,14 @@ mod tests {
 
     #[test]
     fn each_hierarchy_has_its_root() {
-        let root = |controllers| root_of(HYBRID, controllers);
-        assert_eq!(root("cpu,cpuacct").as_deref(), Some(Path::new("/sys/fs/cgroup/cpu")));
-        assert_eq!(root("name=systemd").as_deref(), Some(Path::new("/sys/fs/cgroup/systemd")));
-        assert_eq!(root("").as_deref(), Some(Path::new("/sys/fs/cgroup/a b")));
+        let mounts = mounts::parse(HYBRID.as_bytes());
+        let root = |controllers| root_of(&mounts, controllers);
+        assert_eq!(root("cpu,cpuacct"), Some(Path::new("/sys/fs/cgroup/cpu")));
+        assert_eq!(root("name=systemd"), Some(Path::new("/sys/fs/cgroup/systemd")));
+        assert_eq!(root(""), Some(Path::new("/sys/fs/cgroup/a b")));
         assert_eq!(root("memory"), None);
-        let below = "34 30 0:29 /docker/x /elsewhere rw - cgroup2 cgroup2 rw\n";
-        assert_eq!(root_of(below, ""), None, "only a part of it is mounted");
+        let below = b"34 30 0:29 /docker/x /elsewhere rw - cgroup2 cgroup2 rw\n";
+        assert_eq!(root_of(&mounts::parse(below), ""), None, "only a part of it is mounted");
     }
 
     #[test]
@@ -482,8 +455,8 @@ mod tests {
 
     #[test]
     fn pure_machine_has_only_version_2() {
-        let found =
-            parse_mounts("30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n");
+        let text = b"30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n";
+        let found = Hierarchies::of(mounts::parse(text));
         assert_eq!(found.v2.as_deref(), Some(Path::new("/sys/fs/cgroup")));
         assert!(found.v1.is_empty());
     }

@@ -17,6 +17,7 @@ pub mod descriptors;
 pub mod inherited;
 pub mod limits;
 pub mod memory;
+pub mod mounts;
 pub mod own_files;
 pub mod process;
 pub mod sched;

@@ -158,8 +158,8 @@ fn programs(group: &File, kind: u32) -> io::Result<Vec<u32>> {
         programs: PROGRAMS_MAX as u32,
         ..Query::default()
     };
-    // SAFETY: the kernel reads and writes `query`, whose size it gets with it, and writes at most as
-    // many numbers to `ids` as `query` says.
+    // SAFETY: the kernel reads and writes `query`, whose size it gets with it, and writes at most
+    // as many numbers to `ids` as `query` says.
     #[allow(unsafe_code)]
     let result =
         unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_QUERY, &raw mut query, size_of::<Query>()) };
@@ -169,7 +169,8 @@ fn programs(group: &File, kind: u32) -> io::Result<Vec<u32>> {
     }
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
-        // The kernel does not know the kind, or has no such programs, or this is none of its groups.
+        // The kernel does not know the kind, or has no such programs, or this is none of its
+        // groups.
         Some(libc::EINVAL | libc::ENOSYS | libc::EBADF) => Ok(Vec::new()),
         // A user moves processes where the kernel lets him do so without gangd.
         Some(libc::EPERM) if !rustix::process::geteuid().is_root() => Ok(Vec::new()),
@@ -327,7 +328,8 @@ mod tests {
     }
 
     fn bpf<T>(command: libc::c_int, of: &T) -> io::Result<i32> {
-        // SAFETY: the kernel reads what it gets, whose size it gets with it, and what that points to.
+        // SAFETY: the kernel reads what it gets, whose size it gets with it, and what that points
+        // to.
         #[allow(unsafe_code)]
         let result = unsafe { libc::syscall(libc::SYS_bpf, command, of, size_of::<T>()) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }

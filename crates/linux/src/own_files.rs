@@ -218,7 +218,7 @@ mod tests {
         check_directory_behind_links(&link).unwrap();
         let refused = check_directory(&link).unwrap_err();
         assert_eq!(refused.source.kind(), ErrorKind::PermissionDenied);
-        // Whoever can write above it puts another in its place, unless that is sticky.
+        // A user who can write above it puts another in its place, unless that is sticky.
         for (mode, is_used) in [(0o777, false), (0o1777, true), (0o755, true)] {
             fs::set_permissions(place.path(), Permissions::from_mode(mode)).unwrap();
             let checked = check_directory(&real);

@@ -265,10 +265,10 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Whether the kernel lets a user without privilege send signals to the process (kill(2)). A
-    /// program that has become another user's altogether is that one's.
-    pub fn is_signalled_by(&self, uid: u32) -> bool {
-        [self.real, self.saved].contains(&uid)
+    /// Whether the process is another user's: the kernel lets this one send no signal to it
+    /// (kill(2)). No process is foreign to root.
+    pub fn is_foreign_to(&self, uid: u32) -> bool {
+        uid != 0 && ![self.real, self.saved].contains(&uid)
     }
 }
 
@@ -358,7 +358,7 @@ fn numbered_entries(directory: &Path) -> Result<Vec<u32>> {
 
 /// How many numbers there are for processes and threads, where these come back before the kernel
 /// has gone through all that it can give (`kernel.pid_max`, proc(5)).
-pub fn few_numbers(proc_root: &Path) -> Option<u32> {
+pub fn small_pid_max(proc_root: &Path) -> Option<u32> {
     let text = fs::read_to_string(proc_root.join("sys/kernel/pid_max")).ok()?;
     text.trim().parse().ok().filter(|&most| most < NUMBERS_MAX)
 }
@@ -480,21 +480,24 @@ mod tests {
     }
 
     #[test]
-    fn owner_is_who_may_send_signals() {
+    fn process_is_foreign_to_users_who_cannot_signal_it() {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("7")).unwrap();
-        let may_signal = |ids: &str| {
+        let is_foreign = |ids: &str| {
             let text = format!("Tgid:\t5\nUid:\t{ids}\n");
             fs::write(root.path().join("7/status"), text).unwrap();
-            owner(root.path(), 7).map(|owner| (owner.pid, owner.is_signalled_by(1000)))
+            owner(root.path(), 7).map(|owner| {
+                assert!(!owner.is_foreign_to(0), "root may signal all");
+                (owner.pid, owner.is_foreign_to(1000))
+            })
         };
         // The real, the effective, the saved and the file system's.
-        assert_eq!(may_signal("1000\t1000\t1000\t1000").unwrap(), (5, true));
-        assert_eq!(may_signal("1000\t0\t0\t0").unwrap(), (5, true), "sudo, before it changes");
-        assert_eq!(may_signal("0\t0\t1000\t0").unwrap(), (5, true));
-        assert_eq!(may_signal("0\t1000\t0\t1000").unwrap(), (5, false), "a service of root");
-        assert_eq!(may_signal("1\t1\t1\t1").unwrap(), (5, false));
-        assert!(may_signal("1000\t1000").is_err());
+        assert_eq!(is_foreign("1000\t1000\t1000\t1000").unwrap(), (5, false));
+        assert_eq!(is_foreign("1000\t0\t0\t0").unwrap(), (5, false), "sudo, before it changes");
+        assert_eq!(is_foreign("0\t0\t1000\t0").unwrap(), (5, false));
+        assert_eq!(is_foreign("0\t1000\t0\t1000").unwrap(), (5, true), "a service of root");
+        assert_eq!(is_foreign("1\t1\t1\t1").unwrap(), (5, true));
+        assert!(is_foreign("1000\t1000").is_err());
     }
 
     #[test]
@@ -530,11 +533,11 @@ mod tests {
     #[test]
     fn numbers_are_few_below_what_kernels_can_give() {
         let root = tempfile::tempdir().unwrap();
-        assert_eq!(few_numbers(root.path()), None);
+        assert_eq!(small_pid_max(root.path()), None);
         fs::create_dir_all(root.path().join("sys/kernel")).unwrap();
         for (text, few) in [("32768\n", Some(32768)), ("4194304\n", None)] {
             fs::write(root.path().join("sys/kernel/pid_max"), text).unwrap();
-            assert_eq!(few_numbers(root.path()), few);
+            assert_eq!(small_pid_max(root.path()), few);
         }
     }
 

@@ -209,8 +209,8 @@ impl Client {
             .map(|v1::AddProcess_Reply {}| ())
     }
 
-    /// The same for this process, whatever number the daemon has of it. The connection is to be this
-    /// process's own, not its parent's.
+    /// The same for this process, whatever number the daemon has of it. The connection is to be
+    /// this process's own, not its parent's.
     pub fn add_caller(&mut self, job: i64) -> Result<(), ClientError> {
         let doing = format!("adding this process to job {job}");
         self.connection

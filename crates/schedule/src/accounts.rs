@@ -6,7 +6,8 @@
 //! Approach: shares are of two levels ([`Sharing::ByUser`]). Users share the machine; the jobs of a
 //! user share his part by their weights and classes. Ordinary threads of his outside of all jobs
 //! are among them, each like a job of default weight on one CPU (L18). A tier is shared by those
-//! that can run in it. [`Sharing::ByProgram`] has one level: each job weighs what it asks for (L15).
+//! that can run in it. [`Sharing::ByProgram`] has one level: each job weighs what it asks for
+//! (L15).
 //!
 //! Terms:
 //! - *rows of a user*: the machine's worth of his jobs. Jobs that are as wide as the machine have a

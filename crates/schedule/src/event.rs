@@ -13,8 +13,8 @@ pub enum Event {
     Departed { job: JobId },
     /// A running job asks for something else (L26).
     Changed { job: JobId, spec: Spec },
-    /// The threads of a job may use other CPUs from now on. It is what somebody did to them, so that
-    /// it is never refused.
+    /// The threads of a job may use other CPUs from now on. It is what somebody did to them, so
+    /// that it is never refused.
     Confined { job: JobId, to: Allowed },
     /// Switching a job takes another part of a slice from now on, in percent.
     Overhead { job: JobId, percent: u32 },

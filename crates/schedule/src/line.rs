@@ -193,8 +193,8 @@ pub(crate) struct Packed {
     pub kept: u32,
 }
 
-/// Packs a line onto `room` CPUs beside those that are seated, first fit. The rest takes what it can
-/// use.
+/// Packs a line onto `room` CPUs beside those that are seated, first fit. The rest takes what it
+/// can use.
 pub(crate) fn pack(line: &mut [Waiting], room: u32, seating: &mut Seating) -> Packed {
     let Packed { mut taken, mut kept } = Packed::default();
     for waiting in line {

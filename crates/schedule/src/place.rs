@@ -14,9 +14,9 @@
 //! A confined gang takes the parts of its demand one after the other, in this way. Where that
 //! leaves too little for the confined gangs after it, the part gets the first CPUs that leave
 //! enough.
-//! Properties: exactly k CPUs, all of them free before, out of those that the gang may use; a child is split only
-//! where k is not the sum of whole children; the same state gives the same
-//! CPUs. Equal to a naive version of the same rules (tests/policy/naive.rs).
+//! Properties: exactly k CPUs, all of them free before, out of those that the gang may use; a child
+//! is split only where k is not the sum of whole children; the same state gives the same CPUs.
+//! Equal to a naive version of the same rules (tests/policy/naive.rs).
 
 use crate::allowed::{Demand, Part};
 use crate::seating::Seating;

@@ -213,8 +213,8 @@ pub fn is_raised(attributes: &Attributes) -> bool {
     *attributes == Attributes { nice: attributes.nice, ..Attributes::fifo(priority::GANG) }
 }
 
-/// The attributes that a release gives to a thread that has `now`, and had `normal` or is to have it
-/// [by default](as_default); absent where the thread has nothing of gangd's.
+/// The attributes that a release gives to a thread that has `now`, and had `normal` or is to have
+/// it [by default](as_default); absent where the thread has nothing of gangd's.
 pub fn released(now: &Attributes, normal: &Attributes) -> Option<Attributes> {
     let normal = without_realtime(*normal);
     // A thread of a wide gang in its slot is an ordinary one whose children are so without its nice

@@ -13,8 +13,8 @@
 //! since the edge before is what the edge has to do, those that leave before those that enter.
 //!
 //! Properties: after each edge exactly the gangs of that slice's row are raised, none in a gap; the
-//! deadline of a timetable leaves none raised. A thread that chose its CPUs itself is raised only in
-//! slots that have all of these: elsewhere it fills.
+//! deadline of a timetable leaves none raised. A thread that chose its CPUs itself is raised only
+//! in slots that have all of these: elsewhere it fills.
 
 use std::collections::{BTreeMap, BTreeSet};
 

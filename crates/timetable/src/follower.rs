@@ -1,7 +1,7 @@
 //! How a timetable is followed, and replaced by the next one.
 //!
-//! Problem: timetables are made far ahead, and replaced when something changes. Whoever follows one
-//! may be late, and may miss one that was replaced before it was looked at.
+//! Problem: timetables are made far ahead, and replaced when something changes. A switcher may
+//! be late, and may miss one that was replaced before it was looked at.
 //!
 //! Approach: a timetable holds until the beginning of the next one. A [`Follower`] remembers up to
 //! which moment it has carried edges out. It is *out of step* where it carries out edges although

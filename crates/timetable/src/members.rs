@@ -132,7 +132,7 @@ pub struct Members {
     /// An administrator has the whole job stand still, those of other users among its members.
     pub stops_foreign: bool,
     /// Threads of other users that were the owner's own: one of them may have been stopped.
-    once_own: BTreeSet<u32>,
+    became_foreign: BTreeSet<u32>,
     /// Some that were let go may be in the job's groups yet.
     foreign_leaves: bool,
     /// Its threads may have what they had out of slot where it lived before.
@@ -201,7 +201,7 @@ impl Members {
             processes: Vec::new(),
             controls,
             stops_foreign: false,
-            once_own: BTreeSet::new(),
+            became_foreign: BTreeSet::new(),
             foreign_leaves: false,
             has_moved: false,
             keeps_attributes: false,
@@ -300,10 +300,10 @@ impl Members {
         if is_foreign {
             // It may have what gangd gave to it, or to the thread that started it.
             self.left_alone.push(tid);
-            self.once_own.extend((!is_new).then_some(tid));
+            self.became_foreign.extend((!is_new).then_some(tid));
         } else {
             self.pins_are_unknown = true;
-            self.once_own.remove(&tid);
+            self.became_foreign.remove(&tid);
             // It stands as its job again before it was left alone.
             self.left_alone.retain(|&it| it != tid);
         }
@@ -317,8 +317,8 @@ impl Members {
         any && !self.stops_foreign
     }
 
-    /// All that were let go are out of the job's groups. True where the job can be frozen as a whole
-    /// from now on.
+    /// All that were let go are out of the job's groups. True where the job can be frozen as a
+    /// whole from now on.
     pub fn all_left(&mut self) -> bool {
         std::mem::take(&mut self.foreign_leaves) && !self.has_foreign_that_run()
     }
@@ -376,7 +376,7 @@ impl Members {
         self.given_back.retain(|tid, _| tids.binary_search(tid).is_ok());
         self.chosen.retain(|tid, _| tids.binary_search(tid).is_ok());
         self.overruled.retain(|tid| tids.binary_search(tid).is_ok());
-        self.once_own.retain(|tid| tids.binary_search(tid).is_ok());
+        self.became_foreign.retain(|tid| tids.binary_search(tid).is_ok());
         for young in &mut self.young {
             let were = young.len();
             young.retain(|tid| tids.binary_search(tid).is_ok());
@@ -542,8 +542,8 @@ impl Members {
 
     /// Threads of other users, of these, that may have been stopped as processes of the job's
     /// owner, and are to go on.
-    pub fn once_own(&self, tids: &[u32]) -> Vec<u32> {
-        let go_on = |tid: &u32| !self.stops_foreign && self.once_own.contains(tid);
+    pub fn became_foreign(&self, tids: &[u32]) -> Vec<u32> {
+        let go_on = |tid: &u32| !self.stops_foreign && self.became_foreign.contains(tid);
         tids.iter().copied().filter(go_on).collect()
     }
 
@@ -561,10 +561,10 @@ impl Members {
         !self.keeps_attributes && self.threads.iter().any(is_own)
     }
 
-    /// The attributes that owners want, to be put on file instead of `on_file`: none while a release
-    /// would give to all threads what they want, else those of all threads, and of the `leavers`.
-    /// The latter are threads that are members no more, and may have something of gangd's yet.
-    /// Those `expected` are on file before they are members.
+    /// The attributes that owners want, to be put on file instead of `on_file`: none while a
+    /// release would give to all threads what they want, else those of all threads, and of the
+    /// `leavers`. The latter are threads that are members no more, and may have something of
+    /// gangd's yet. Those `expected` are on file before they are members.
     pub fn own_attributes(
         &self,
         leavers: &[u32],
@@ -1000,15 +1000,18 @@ mod tests {
         let back = Action::Attributes { tid: 4, attributes, known };
         let everywhere = Action::Affinity { tid: 4, cpus: cpus(&[0, 1]) };
         assert_eq!(job.unpin_left_alone(&tids), [everywhere, back]);
-        assert_eq!(job.once_own(&tids), [], "nobody has stopped it");
+        assert_eq!(job.became_foreign(&tids), [], "nobody has stopped it");
         // Its slot is not over, and nobody has chosen that.
         assert!(!job.note_attributes(4, &Attributes::fifo(1)));
         assert_eq!(job.threads()[1].original, attributes);
         // Another one becomes foreign as it runs, and is the owner's again.
         assert!(job.note_owner(3, true, false) && !job.note_owner(3, true, false));
-        assert_eq!((job.take_left_alone(), job.once_own(&[3, 4])), (vec![3], vec![3]));
+        assert_eq!((job.take_left_alone(), job.became_foreign(&[3, 4])), (vec![3], vec![3]));
         job.stops_foreign = true;
-        assert!(job.once_own(&[3, 4]).is_empty(), "it stands still by an administrator's order");
+        assert!(
+            job.became_foreign(&[3, 4]).is_empty(),
+            "it stands still by an administrator's order"
+        );
         job.stops_foreign = false;
         assert!(job.note_owner(3, false, false) && !job.threads()[0].is_exempt());
         job.stops_foreign = true;

@@ -36,7 +36,7 @@ pub struct Timetable<A = Action> {
     /// does not have: 0 where none is lost.
     pub loses_up_to: u64,
     /// Timetables that this one supersedes, the first of them: their generations, and when they
-    /// begin (UTC). Who has none that has begun raises nobody any more.
+    /// begin (UTC). A switcher that has none that has begun raises nobody any more.
     pub superseded: Vec<(u64, u64)>,
     /// To be done as soon as it is in force, for what changed outside the clock; with the
     /// generation that brought it, since what a timetable had that never was in force goes on with

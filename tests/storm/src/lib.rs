@@ -8,8 +8,8 @@
 //! virtual clock. After each event the invariants are checked. A seed that fails is shrunk to the
 //! shortest script that still fails.
 //!
-//! Properties: a fault that breaks one invariant, or one order of effects, fails within ten thousand
-//! seeds. `faults` has such faults as patches, and `faults.sh` shows that each is found.
+//! Properties: a fault that breaks one invariant, or one order of effects, fails within ten
+//! thousand seeds. `faults` has such faults as patches, and `faults.sh` shows that each is found.
 
 pub mod machine;
 pub mod script;

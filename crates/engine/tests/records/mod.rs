@@ -1,5 +1,5 @@
-//! The way of a file to the record of a job, with the properties that must hold on it. Shared by the
-//! test of the corpus and by the fuzz target.
+//! The way of a file to the record of a job, with the properties that must hold on it. Shared by
+//! the test of the corpus and by the fuzz target.
 
 use gang_timetable::{
     Attributes,

@@ -35,10 +35,8 @@ pub enum Subject {
         /// Its policy without gangd.
         normal: SchedPolicy,
     },
-    /// A thread that left the job by itself.
-    Stray(u32),
-    /// A thread of another user, to which nothing is done.
-    Foreign { tid: u32 },
+    /// A thread that is to have nothing of a slot: a stray, or a foreign one.
+    LeftAlone { tid: u32, is_stray: bool },
     /// The group whose weight is changed: the files of the weight, and whether the group can be
     /// frozen, too.
     Weight { idle: PathBuf, weight: PathBuf, freezes: bool },
@@ -52,8 +50,10 @@ impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Subject::Thread { tid, .. } => write!(f, "thread {tid}"),
-            Subject::Stray(tid) => write!(f, "stray thread {tid}"),
-            Subject::Foreign { tid } => write!(f, "thread {tid} of another user"),
+            Subject::LeftAlone { tid, is_stray: true } => write!(f, "stray thread {tid}"),
+            Subject::LeftAlone { tid, is_stray: false } => {
+                write!(f, "thread {tid} of another user")
+            }
             Subject::Weight { idle: file, .. } => {
                 write!(f, "the weight of {}", file.with_file_name("").display())
             }
@@ -87,7 +87,7 @@ impl Subject {
                 normal: thread.original.policy,
             });
         let foreign = members.threads().iter().filter(|thread| thread.is_foreign);
-        let foreign = foreign.map(|thread| Subject::Foreign { tid: thread.tid });
+        let foreign = foreign.map(|thread| (thread.tid, false));
         let weigh = home.members.controls.weigh();
         let weight = controls.idle.iter().zip(&controls.weight).filter(move |_| weigh);
         let weight = weight.map(|(idle, weight)| {
@@ -100,10 +100,10 @@ impl Subject {
         let group = group.map(|group| Subject::Group(group.into()));
         let stops = |process: &&Arc<ProcessHandle>| members.processes.contains(&process.pid);
         let processes = roster.tree().iter().filter(stops).cloned().map(Subject::Process);
-        let strays = roster.strays_on_file().map(Subject::Stray);
-        let strays = strays.filter(move |_| backend == Backend::Rt);
-        let others = foreign.chain(strays);
-        threads.chain(others).chain(weight).chain(group).chain(processes)
+        let strays = roster.strays_on_file().filter(move |_| backend == Backend::Rt);
+        let left_alone = foreign.chain(strays.map(|tid| (tid, true)));
+        let left_alone = left_alone.map(|(tid, is_stray)| Subject::LeftAlone { tid, is_stray });
+        threads.chain(left_alone).chain(weight).chain(group).chain(processes)
     }
 
     /// The fault of a subject. A subject that is gone has none.
@@ -124,7 +124,7 @@ impl Subject {
                 let (now, cpus) = (thread::attributes(*tid).ok()?, thread::affinity(*tid).ok()?);
                 of_thread(wanted, &now, *normal, (!user_pinned).then_some(&cpus))
             }
-            Subject::Stray(tid) | Subject::Foreign { tid } => {
+            Subject::LeftAlone { tid, .. } => {
                 let now = thread::attributes(*tid).ok()?;
                 let is_given = is_raised(&now) || now == WIDE;
                 is_given.then(|| format!("has {:?} with nice {}", now.policy, now.nice))

@@ -293,7 +293,7 @@ impl Picture {
             return None;
         }
         let wanted = match subject {
-            Subject::Stray(_) => Wanted {
+            Subject::LeftAlone { .. } => Wanted {
                 standing: Standing::Released,
                 in_slot: of.in_slot,
                 cpus: None,

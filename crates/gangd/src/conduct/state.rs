@@ -297,8 +297,8 @@ impl State {
         }
     }
 
-    /// Of threads that left these jobs by themselves, those that no job has. What a job that is over
-    /// left behind is released with it.
+    /// Of threads that left these jobs by themselves, those that no job has. What a job that is
+    /// over left behind is released with it.
     pub fn strays_among(&self, strays: &[(JobId, u32)]) -> BTreeSet<(JobId, u32)> {
         let of_none = self.core.of_no_job(strays.iter().map(|&(_, tid)| tid).collect());
         let is_stray =

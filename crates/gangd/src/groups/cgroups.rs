@@ -317,7 +317,7 @@ impl Cgroups {
 
     /// Moves a process with its threads into a group, by what writes its number. The number may be
     /// another process's by now: so the process must live just before. Where it has ended just
-    /// after, whoever has its number goes where the parent of that one is.
+    /// after, the process that has its number goes where its parent is.
     fn write_number(
         &self,
         process: &ProcessHandle,
@@ -688,7 +688,7 @@ mod tests {
         for group in [&job, &cpu] {
             std::fs::write(group.join("cgroup.procs"), "").unwrap();
         }
-        // By now the number may be a stranger's.
+        // By now the number may be another process's.
         assert!(cgroups.move_in(&placement, &process).unwrap_err().is_gone());
         assert!(cgroups.move_over(&placement, &placement, &process).unwrap_err().is_gone());
         assert!(cgroups.move_out(&placement, None, &process).is_ok());
@@ -699,7 +699,7 @@ mod tests {
     fn process_with_a_reused_number_is_no_member() {
         let mut sleepers = [(); 3].map(|()| Command::new("sleep").arg("600").spawn().unwrap());
         let pids = sleepers.each_ref().map(std::process::Child::id);
-        // The first one ended when the list had been read, and its number went to a stranger.
+        // The first one ended when the list had been read, and its number went to another process.
         let found = handles_of(&pids[..2], || Ok(vec![pids[2], pids[1]])).unwrap();
         let found: Vec<u32> = found.iter().map(|process| process.pid).collect();
         for sleeper in &mut sleepers {

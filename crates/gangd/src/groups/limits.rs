@@ -58,8 +58,8 @@ impl Cgroups {
         }
     }
 
-    /// The limit on its processes that a job is to have in its own group. Absent where a group above
-    /// has it.
+    /// The limit on its processes that a job is to have in its own group. Absent where a group
+    /// above has it.
     fn process_limit(&self, placement: &Placement) -> Option<String> {
         let Placement::Cgroup { group, origin, .. } = placement else { return None };
         self.left_group(placement).filter(|_| self.can_limit_processes)?;

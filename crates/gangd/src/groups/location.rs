@@ -186,8 +186,8 @@ impl Cgroups {
         }
     }
 
-    /// The limit or setting that keeps a gang in the groups of its caller, where it does not give way
-    /// to the whole machine out of its slots for that reason.
+    /// The limit or setting that keeps a gang in the groups of its caller, where it does not give
+    /// way to the whole machine out of its slots for that reason.
     pub fn kept_by(&self, placement: &Placement) -> Option<String> {
         let Placement::Cgroup { group, origin, cpu_group, .. } = placement else { return None };
         let gives_way = self.has_own(placement) || self.cpu.gives_way(group, cpu_group.is_some());

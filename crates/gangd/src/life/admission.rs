@@ -8,9 +8,9 @@
 //! waits its turn.
 //!
 //! Properties: a job gets only what is left after the jobs that wait and came earlier, as far as
-//! [`Greed`] lets them keep it; all claims count for that, whoever asks. So a job that needs much
-//! does not wait for ever, and does not keep all others out. Of the places in the queue, nobody has
-//! more than half of what others leave. A client that goes away waits no longer.
+//! [`Overclaims`] lets them keep it; all claims count for that, whoever asks. So a job that needs
+//! much does not wait for ever, and does not keep all others out. Of the places in the queue,
+//! nobody has more than half of what others leave. A client that goes away waits no longer.
 
 use std::{
     collections::VecDeque,
@@ -22,7 +22,7 @@ use std::{
 
 use gang_conductor::{
     Accounts,
-    admission::{Claim, Greed, Stock, Supply},
+    admission::{Claim, Overclaims, Stock, Supply},
     quota::Quota,
 };
 use gang_linux::{clock, memory};
@@ -85,7 +85,7 @@ pub struct Queue {
 struct Waiting {
     tickets: VecDeque<Ticket>,
     next: u64,
-    greed: Greed,
+    overclaims: Overclaims,
 }
 
 /// The claims that a job which comes or waits is held against besides the promises to others.
@@ -94,7 +94,7 @@ pub struct Ahead<'a> {
     pub waiting: Vec<Claim>,
     /// So many of them came before.
     pub before: usize,
-    pub greed: &'a mut Greed,
+    pub overclaims: &'a mut Overclaims,
 }
 
 impl Ahead<'_> {
@@ -118,7 +118,7 @@ impl Waiting {
     fn ahead_of(&mut self, number: u64) -> Ahead<'_> {
         let before = self.tickets.iter().take_while(|ticket| ticket.number != number).count();
         let waiting = self.tickets.iter().map(|ticket| ticket.claim).collect();
-        Ahead { waiting, before, greed: &mut self.greed }
+        Ahead { waiting, before, overclaims: &mut self.overclaims }
     }
 
     /// Whether a user may have one more place in the queue.

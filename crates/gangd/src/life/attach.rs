@@ -316,12 +316,14 @@ impl Daemon {
         let owner = process::owner(&self.roots.proc, pid);
         let owner = owner.map_err(|error| Error::of_process(pid, error))?;
         let (real, effective) = (owner.real, owner.effective);
+        // A program that acts as another user at the moment may be signalled, and not put into
+        // jobs.
         if !peer.is_administrator() && (real != peer.uid || effective != peer.uid) {
             let reason = format!("it belongs to user {effective}, not to user {}", peer.uid);
             return Err(Error::not_permitted(operation(), reason));
         }
         // Root gives nobody power over another's processes either.
-        if real != owner_uid && owner_uid != 0 {
+        if owner.is_foreign_to(owner_uid) {
             let reason = format!("it belongs to user {real}, the job to user {owner_uid}");
             return Err(Error::not_permitted(operation(), reason));
         }

@@ -1,11 +1,11 @@
 //! Processes that stay in the groups which jobs have left.
 //!
 //! Problem: a gang may have to leave its caller's group to give way to the rest of the machine
-//! ([`crate::groups::location`]). Who freezes or kills that group, as a service manager, a batch
-//! system or a container's runtime does, means the job, too. The kernel tells nobody that a group
+//! ([`crate::groups::location`]). A service manager, a batch system or a container's runtime that
+//! freezes or kills that group means the job, too. The kernel tells nobody that a group
 //! was killed.
 //!
-//! Approach: for each such job a process stays there and does nothing. What ends it is passed on: a
+//! Approach: for each such job a process stays there and does nothing. Its end is passed on: a
 //! kill kills the job, and any other signal is sent to all processes of the job, for which another
 //! deputy comes. Where the group is frozen, the job is suspended. The deputy is a process of the
 //! job's owner, so that its group accounts for it and its owner may signal it, and ends with the
@@ -168,7 +168,7 @@ impl Daemon {
         let mut is_over_all = true;
         tracing::info!(%job, ?signal, "a signal to the group in which a job was called");
         let sent =
-            self.cgroups.each_process(&address, |process| match power.stranger(process.pid) {
+            self.cgroups.each_process(&address, |process| match power.foreign_owner(process.pid) {
                 None => drop(process.signal(signal)),
                 Some(_) => is_over_all = false,
             });

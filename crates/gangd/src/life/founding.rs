@@ -19,8 +19,8 @@ use gang_timetable::record::Record;
 use super::cleanup::Remains;
 use crate::{daemon::Daemon, error::Error};
 
-/// A job that is being made, until it is complete. The thread that has this also has the lock of the
-/// empty job.
+/// A job that is being made, until it is complete. The thread that has this also has the lock of
+/// the empty job.
 pub struct Founding<'a> {
     daemon: &'a Daemon,
     record: Box<Record>,

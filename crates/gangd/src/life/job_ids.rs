@@ -1,7 +1,7 @@
 //! The numbers of jobs, none of which is given twice.
 //!
 //! Problem: a user may keep the number of a job in a script or on paper. With that number he must
-//! never act on a later job, which is a stranger's. And the history is to have each number once.
+//! never act on a later job, which is another user's. And the history is to have each number once.
 //!
 //! Approach: the next number is on file beside the socket before any client hears of the one before
 //! it. The file stays when the daemon ends. Where the file is lost, as by a restart of the machine,

@@ -2,7 +2,7 @@
 //!
 //! Problem: a request looks where a process or a job is, and changes that within milliseconds.
 //! Another request would still find it as before meanwhile. One lock for all would have them wait
-//! for strangers.
+//! for other users.
 //!
 //! Approach: a request holds the lock of one number until the change is done. Another request for
 //! the same number looks once it holds the lock. A number is known as long as its lock is held, so

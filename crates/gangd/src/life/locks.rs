@@ -6,7 +6,7 @@
 //! Approach: locks, taken in this order: that of a process and then that of the job which it comes
 //! into, or that of a job's groups, never both kinds; the queue of jobs that wait for memory or
 //! disk ([`super::admission`]); the lock of the files ([`super::files::JobFiles::lock`]). Each is
-//! of one process or job, but for the last two: nobody waits for a stranger's job to move.
+//! of one process or job, but for the last two: nobody waits for another user's job to move.
 
 use gang_schedule::JobId;
 

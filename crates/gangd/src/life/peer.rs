@@ -85,8 +85,14 @@ impl Peer {
         Peer { is_on_own_job: true, ..self }
     }
 
+    /// Whether the client knows processes by the daemon's numbers.
+    pub fn shares_numbers(self) -> bool {
+        self.shares_numbers
+    }
+
     /// Refuses numbers of processes and threads from a client of another PID namespace, or of
-    /// another user namespace. The number by which the former names itself is a stranger's here.
+    /// another user namespace. The number by which the former names itself is another process's
+    /// here.
     pub fn permit_numbers(self, operation: &str) -> Result<(), Error> {
         let reason = if self.shares_numbers { ELSEWHERE } else { UNSEEN };
         match self.shares_numbers && self.is_local {

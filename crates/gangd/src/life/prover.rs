@@ -49,7 +49,7 @@ const RETRY: Duration = Duration::from_secs(10);
 /// How long the program may take to end, and again once it is killed.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
 
-/// A program that has said nothing for so long hangs. It waits for the daemon for less.
+/// A program that has printed nothing for so long hangs. It waits for the daemon for less.
 const SILENT: Duration = Duration::from_secs(30);
 
 /// A job at which so many programs ended is not measured any more.
@@ -206,7 +206,7 @@ impl Ends {
 /// A program that runs, and ends when this is dropped.
 struct Running {
     child: Child,
-    said: Said<ChildStdout>,
+    output: Lines<ChildStdout>,
     /// The job that it is at.
     at: Option<JobId>,
     heard: Instant,
@@ -236,12 +236,12 @@ impl Running {
             .spawn()
             .map_err(|error| format!("cannot execute {}: {error}", program.display()))?;
         let stdout = child.stdout.take().expect("its standard output is a pipe");
-        let said = Said { from: stdout, line: Vec::new(), has_ended: false };
-        let mut running = Running { child, said, at: None, heard: Instant::now() };
-        match running.said.line_within(READY_WITHIN).as_deref() {
+        let output = Lines { from: stdout, line: Vec::new(), has_ended: false };
+        let mut running = Running { child, output, at: None, heard: Instant::now() };
+        match running.output.line_within(READY_WITHIN).as_deref() {
             Some(READY) => Ok(running),
             Some(reason) => Err(reason.to_owned()),
-            None if running.said.has_ended => {
+            None if running.output.has_ended => {
                 Err(format!("{} ended without a reason", program.display()))
             }
             None => Err(format!("{} did not say whether it can measure", program.display())),
@@ -257,7 +257,7 @@ impl Running {
         };
         // A program that prints without end would keep this thread.
         for _ in 0..LINES_A_ROUND {
-            let Some(line) = self.said.line_within(Duration::ZERO) else { break };
+            let Some(line) = self.output.line_within(Duration::ZERO) else { break };
             self.at = job_of(&line);
             self.heard = Instant::now();
         }
@@ -305,14 +305,14 @@ fn job_of(line: &str) -> Option<JobId> {
 }
 
 /// The lines that a program prints.
-struct Said<From> {
+struct Lines<From> {
     from: From,
     /// The beginning of the next one.
     line: Vec<u8>,
     has_ended: bool,
 }
 
-impl<From: Read + std::os::fd::AsFd> Said<From> {
+impl<From: Read + std::os::fd::AsFd> Lines<From> {
     /// The next line, or what there is of it at the end; `None` where none comes in time. A line
     /// that is only begun is not waited for beyond that.
     fn line_within(&mut self, length: Duration) -> Option<String> {
@@ -367,32 +367,32 @@ mod tests {
 
     use super::*;
 
-    fn lines(said: &mut Said<PipeReader>) -> Vec<String> {
-        from_fn(|| said.line_within(Duration::ZERO)).collect()
+    fn lines(output: &mut Lines<PipeReader>) -> Vec<String> {
+        from_fn(|| output.line_within(Duration::ZERO)).collect()
     }
 
     #[test]
     fn lines_are_heard_as_they_come() {
         let (from, mut to) = pipe().unwrap();
-        let mut said = Said { from, line: Vec::new(), has_ended: false };
-        assert_eq!(lines(&mut said), [""; 0]);
+        let mut output = Lines { from, line: Vec::new(), has_ended: false };
+        assert_eq!(lines(&mut output), [""; 0]);
         to.write_all(b"ready\njob 7\nid").unwrap();
-        assert_eq!(lines(&mut said), ["ready", "job 7"]);
+        assert_eq!(lines(&mut output), ["ready", "job 7"]);
         to.write_all(b"le\nnot \x1bwhole").unwrap();
-        assert_eq!((lines(&mut said), said.has_ended), (vec!["idle".to_owned()], false));
+        assert_eq!((lines(&mut output), output.has_ended), (vec!["idle".to_owned()], false));
         drop(to);
-        assert_eq!((lines(&mut said), said.has_ended), (vec!["not whole".to_owned()], true));
+        assert_eq!((lines(&mut output), output.has_ended), (vec!["not whole".to_owned()], true));
         assert_eq!(["job 7", "idle", "job x"].map(job_of), [Some(JobId(7)), None, None]);
     }
 
     #[test]
     fn line_without_end_is_not_kept() {
         let (from, mut to) = pipe().unwrap();
-        let mut said = Said { from, line: Vec::new(), has_ended: false };
+        let mut output = Lines { from, line: Vec::new(), has_ended: false };
         for _ in 0..100 {
             to.write_all(&[b'x'; 1000]).unwrap();
-            assert_eq!(lines(&mut said), [""; 0]);
-            assert!(said.line.len() <= LINE_MAX + 512);
+            assert_eq!(lines(&mut output), [""; 0]);
+            assert!(output.line.len() <= LINE_MAX + 512);
         }
     }
 

@@ -82,11 +82,11 @@ impl Daemon {
         let (promises, now_ns) = (self.promises()?, clock::monotonic_ns());
         let of_jobs = promises.iter().map(|(_, claim)| *claim);
         let all: Vec<Claim> = of_jobs.chain(ahead.waiting.iter().copied()).collect();
-        ahead.greed.saw(&self.settings().accounts, now_ns, &stock, &all);
+        ahead.overclaims.note(&self.settings().accounts, now_ns, &stock, &all);
         let of_others = promises.iter().filter(|(job, _)| Some(*job) != but);
         let of_others = of_others.map(|(_, claim)| *claim);
         let claims: Vec<Claim> = of_others.chain(ahead.claims().iter().copied()).collect();
-        stock.promise(ahead.greed.kept_from(user, now_ns, &stock, &claims));
+        stock.promise(ahead.overclaims.kept_from(user, now_ns, &stock, &claims));
         Ok(stock)
     }
 

@@ -34,7 +34,7 @@ impl Daemon {
             }
         }
         let _ = self.conductor.ask(|state| state.expect(BTreeMap::new()));
-        self.files.store.remove_strays();
+        self.files.store.remove_leftovers();
         // A decision on a job of policy auto, and its reason, are not on file.
         self.end_trials("");
     }

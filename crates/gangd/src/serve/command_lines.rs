@@ -1,7 +1,7 @@
 //! The command lines of processes.
 //!
 //! Problem: a command line is read in the memory of its process. The page may be of a file system
-//! of the process's owner (fuse(4)), and then who reads it waits as long as that one likes.
+//! of the process's owner (fuse(4)), and then the reader waits for as long as the owner likes.
 //!
 //! Approach: threads of their own read, a few at a time for the jobs of each user. A client waits
 //! for them for a moment; a process whose command line has not come by then has its name instead,
@@ -18,13 +18,13 @@ use std::{
 use gang_linux::process;
 use gang_schedule::UserId;
 
-/// So long a client waits for all command lines of a job.
+/// A client waits for all command lines of a job for so long.
 const WAITS: Duration = Duration::from_secs(1);
 
 /// Threads that read command lines of one user's processes at a time.
 const READERS_MAX: usize = 4;
 
-/// Those who read.
+/// Threads that read.
 #[derive(Debug, Default)]
 pub struct CommandLines {
     reading: Arc<Mutex<BTreeMap<UserId, usize>>>,

@@ -94,8 +94,8 @@ impl Described {
 const PORTION: usize = 64;
 
 /// Describes all jobs, some at a time: others have their turns in between, and plans are made in
-/// time. The shares are those of the first moment. With it comes how long the conductor was busy, in
-/// nanoseconds.
+/// time. The shares are those of the first moment. With it comes how long the conductor was busy,
+/// in nanoseconds.
 pub fn all_jobs(daemon: &Daemon) -> Result<(Vec<Described>, u64), Error> {
     let (mut all, mut known, mut from, mut busy_ns) = (Vec::new(), None, JobId(0), 0);
     loop {

@@ -287,12 +287,8 @@ impl Session {
         }
         let (mut lost_to, per_cpu) =
             (described.lost_to(&self.daemon), described.per_cpu(&self.daemon));
-        let uid = match sees {
-            Sees::Of(uid) => Some(uid),
-            Sees::All | Sees::Own(_) => None,
-        };
-        if let Some(culprits) = lost_to.as_mut().filter(|_| sees != Sees::All) {
-            hide_strangers(&self.daemon.roots.proc, uid, culprits);
+        for culprit in lost_to.iter_mut().flatten() {
+            show_culprit(&self.daemon.roots.proc, self.peer, sees, culprit);
         }
         let singles = described.singles().to_vec();
         let (mut details, pids) = described.complete(&self.daemon)?;
@@ -305,15 +301,15 @@ impl Session {
         let proc_root = &self.daemon.roots.proc;
         let owner_uid = details.owner_uid as u32;
         let power = self.daemon.power(peer, owner_uid);
-        let strangers: BTreeMap<u32, u32> =
-            pids.iter().filter_map(|&pid| Some((pid, power.stranger(pid)?))).collect();
-        let of_owner = pids.iter().filter(|pid| !strangers.contains_key(pid)).copied();
+        let foreign: BTreeMap<u32, u32> =
+            pids.iter().filter_map(|&pid| Some((pid, power.foreign_owner(pid)?))).collect();
+        let of_owner = pids.iter().filter(|pid| !foreign.contains_key(pid)).copied();
         let of_singles = singles.iter().map(|single| single.pid);
         let asked: Vec<u32> = of_owner.chain(of_singles).collect();
         let account = self.daemon.account_of(owner_uid);
         let mut commands = self.daemon.command_lines.read(account, proc_root, &asked);
         let processes = pids.into_iter().filter_map(|pid| {
-            let command = match strangers.get(&pid) {
+            let command = match foreign.get(&pid) {
                 None => commands.remove(&pid)?,
                 Some(uid) => format!("[of user {uid}: not scheduled, nor signalled]"),
             };
@@ -469,17 +465,27 @@ impl Session {
     }
 }
 
-/// Leaves of the processes for which a job waited no name and no number that its owner could not
-/// see himself: hidepid= may keep those of others from him (proc(5)).
-fn hide_strangers(proc_root: &Path, uid: Option<u32>, culprits: &mut [v1::Culprit]) {
-    let is_seen = |culprit: &v1::Culprit| {
-        let owner = std::fs::metadata(proc_root.join(culprit.pid.to_string()));
-        culprit.pid == 0
-            || culprit.sched_policy == "kernel"
-            || owner.is_ok_and(|it| Some(it.uid()) == uid)
+/// Leaves of a process for which a job waited no name and no number that the client could not see
+/// himself: hidepid= may keep those of others from him (proc(5)). A number is the kernel's, and
+/// left out where client or daemon knows processes by others.
+fn show_culprit(proc_root: &Path, peer: Peer, sees: Sees, culprit: &mut v1::Culprit) {
+    let is_daemons = process::is_in_first_pid_namespace(proc_root);
+    let is_of = |uid: u32| {
+        let process = std::fs::metadata(proc_root.join(culprit.pid.to_string()));
+        is_daemons && process.is_ok_and(|process| process.uid() == uid)
     };
-    for culprit in culprits.iter_mut().filter(|culprit| !is_seen(culprit)) {
-        (culprit.name, culprit.pid) = ("another user's".to_owned(), 0);
+    let is_seen = culprit.pid == 0
+        || culprit.sched_policy == "kernel"
+        || match sees {
+            Sees::All => true,
+            Sees::Of(uid) => is_of(uid),
+            Sees::Own(_) => false,
+        };
+    if !is_seen {
+        culprit.name = "another user's".to_owned();
+    }
+    if !is_seen || !is_daemons || !peer.shares_numbers() {
+        culprit.pid = 0;
     }
 }
 
@@ -509,4 +515,42 @@ fn thread_number(tid: i64) -> Result<u32, Error> {
 /// As the kernel numbers processes and threads.
 fn pid_number(number: i64) -> Option<u32> {
     u32::try_from(number).ok().filter(|&number| number > 0 && i32::try_from(number).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use gang_linux::Roots;
+    use gang_protocol::peer::Credentials;
+
+    use super::*;
+
+    #[test]
+    fn culprit_has_a_number_for_clients_that_share_numbers() {
+        let root = tempfile::tempdir().unwrap();
+        let roots = Roots { proc: root.path().into(), sys: root.path().join("sys") };
+        let uid = rustix::process::geteuid().as_raw();
+        std::fs::create_dir_all(roots.proc.join("7")).unwrap();
+        let shown = |numbers: &str, sees| {
+            std::fs::write(roots.proc.join("7/status"), format!("NSpid:\t{numbers}\n")).unwrap();
+            let credentials = Credentials { pid: NonZeroU32::new(7), uid };
+            let peer = Peer::of(&credentials, Ok(None), None, &roots);
+            let sched_policy = "fifo".to_owned();
+            let mut culprit = v1::Culprit { name: "lu".into(), pid: 7, sched_policy, ns: 1 };
+            show_culprit(&roots.proc, peer, sees, &mut culprit);
+            (culprit.name, culprit.pid)
+        };
+        let (lu, hidden) = ("lu".to_owned(), "another user's".to_owned());
+        assert_eq!(shown("7", Sees::All), (lu.clone(), 7));
+        assert_eq!(shown("7", Sees::Of(uid)), (lu.clone(), 7));
+        assert_eq!(shown("7", Sees::Of(uid + 1)), (hidden.clone(), 0));
+        assert_eq!(shown("7", Sees::Own(None)), (hidden.clone(), 0));
+        assert_eq!(shown("7\t1", Sees::All), (lu.clone(), 0), "of an inner PID namespace");
+        // The daemon itself is in one: its process 7 is another one.
+        std::fs::create_dir_all(roots.proc.join("self/ns")).unwrap();
+        std::os::unix::fs::symlink("pid:[7]", roots.proc.join("self/ns/pid")).unwrap();
+        assert_eq!(shown("7", Sees::All), (lu, 0));
+        assert_eq!(shown("7", Sees::Of(uid)), (hidden, 0));
+    }
 }

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn place_of_a_stranger_is_not_taken() {
+    fn place_of_another_user_is_not_taken() {
         let directory = tempfile::tempdir().unwrap();
         let run = directory.path().join("run");
         let socket = run.join("gangd.sock");

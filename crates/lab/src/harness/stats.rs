@@ -81,6 +81,28 @@ pub fn difference(of: &[f64], less: &[f64]) -> Option<Estimate> {
     mean(&differences).filter(|_| of.len() == less.len())
 }
 
+/// How far the mean of some samples is above that of quiet ones, beyond what the spread of the
+/// quiet ones explains; 0 where the spread explains all of it. With 95 % none of so many
+/// comparisons is beyond the spread by chance (Bonferroni). The standard deviation of quiet samples
+/// is taken to be at least `least_sd`: few of them may be alike by chance. The interval is that of
+/// the difference, as far as it is above 0.
+///
+/// None where no sample was taken, or too few quiet ones to have a spread.
+pub fn beyond_spread(
+    of: &[f64],
+    quiet: &[f64],
+    least_sd: f64,
+    comparisons: usize,
+) -> Option<Estimate> {
+    let (mean_of, _) = mean_sd(of)?;
+    let (mean_quiet, sd) = mean_sd(quiet)?;
+    let t = student_t(quiet.len(), (1.0 - CONFIDENCE) / comparisons.max(1) as f64)?;
+    let both = 1.0 / of.len() as f64 + 1.0 / quiet.len() as f64;
+    let (more, half) = (mean_of - mean_quiet, t * sd.max(least_sd) * both.sqrt());
+    let [low, high] = [more - half, more + half].map(|end| end.max(0.0));
+    Some(Estimate { value: low, interval: Some([low, high]), samples: of.len() })
+}
+
 /// The part that a ratio leaves out, in percent.
 pub fn loss_percent(ratio: Estimate) -> Estimate {
     let loss = |ratio: f64| (1.0 - ratio) * 100.0;
@@ -102,10 +124,15 @@ pub fn is_told_apart(of: &[f64], over: &[f64], from: f64) -> bool {
 }
 
 fn half_width(samples: usize, sd: f64) -> Option<f64> {
+    let t = student_t(samples, (1.0 - CONFIDENCE) / 2.0)?;
+    Some(t * sd / (samples as f64).sqrt())
+}
+
+/// The quantile of Student's distribution that so much lies above; none of a single sample.
+fn student_t(samples: usize, above: f64) -> Option<f64> {
     let freedom = samples.checked_sub(1).filter(|freedom| *freedom > 0)? as f64;
     let student = StudentsT::new(0.0, 1.0, freedom).ok()?;
-    let t = student.inverse_cdf(1.0 - (1.0 - CONFIDENCE) / 2.0);
-    Some(t * sd / (samples as f64).sqrt())
+    Some(student.inverse_cdf(1.0 - above))
 }
 
 #[cfg(test)]
@@ -185,6 +212,27 @@ mod tests {
         assert_eq!(ratio(&[1.0, 2.0], &[1.0]), None);
         assert_eq!(ratio(&[], &[]), None);
         assert_eq!(ratio(&[f64::NAN], &[1.0]), None);
+    }
+
+    #[test]
+    fn spread_of_quiet_samples_explains_as_much_again() {
+        // t(0.95, 3) = 2.3534, sd = 2.5820, half width of four and four 4.2966.
+        let quiet = [2.0, 4.0, 6.0, 8.0];
+        let of = |more: f64| beyond_spread(&quiet.map(|it| it + more), &quiet, 0.0, 1).unwrap();
+        assert_eq!(of(0.0).value, 0.0);
+        assert!(near(of(0.0).interval.unwrap()[1], 4.2966));
+        assert_eq!((of(4.2).value, of(-9.0).interval), (0.0, Some([0.0, 0.0])));
+        assert!(near(of(10.0).value, 10.0 - 4.2966));
+        // With more attacks the worst of them is worse by chance.
+        let of_15 = beyond_spread(&quiet, &quiet, 0.0, 15).unwrap();
+        assert!(of_15.interval.unwrap()[1] > 2.0 * 4.2966);
+        // Where nothing was seen, one event is no proof.
+        assert_eq!(beyond_spread(&[0.0, 0.0, 1.0], &[0.0; 45], 0.26, 15).unwrap().value, 0.0);
+        assert!(beyond_spread(&[1.0, 1.0, 1.0], &[0.0; 45], 0.26, 15).unwrap().value > 0.0);
+        assert_eq!(
+            (beyond_spread(&[], &quiet, 0.0, 1), beyond_spread(&quiet, &[1.0], 0.0, 1)),
+            (None, None)
+        );
     }
 
     #[test]

@@ -4,6 +4,9 @@
 //! Two victims, each a user of his own, have a gang that spins on all CPUs. The attacker's user has
 //! one, too, at all times: he is owed a share, however he uses it. Minutes in which he attacks as
 //! well alternate with minutes in which he does not. The victims are owed the same in both.
+//!
+//! The worst of many attacks looks bad by chance alone. So each attack is judged by how far it is
+//! beyond the spread of all minutes without an attack ([`beyond_spread`]).
 
 use std::path::Path;
 use std::process::Command;
@@ -24,7 +27,7 @@ use crate::harness::proc;
 use crate::harness::programs::Programs;
 use crate::harness::report::{Promise, Report};
 use crate::harness::samples::{Figures, Sample};
-use crate::harness::stats::{Estimate, loss_percent};
+use crate::harness::stats::{Estimate, beyond_spread, loss_percent, mean_sd};
 use crate::harness::table::interval;
 use crate::harness::users::{ForEverybody, ORDINARY, as_user, needs_root, numbers_of_one};
 use crate::harness::wait::{TIME_LIMIT, wait_for};
@@ -38,6 +41,7 @@ const SHARE: &str = "share_percent";
 const LATE: &str = "late_plans_per_min";
 const RAN_OUT: &str = "ran_out_per_min";
 const MEMORY: &str = "memory_more_mib";
+const CONDUCTOR: &str = "conductor_percent";
 
 const LENGTH: Duration = Duration::from_secs(60);
 const QUICK_LENGTH: Duration = Duration::from_secs(2);
@@ -102,30 +106,80 @@ fn run(lab: &Lab, attacks: &[&'static Attack]) -> Result<Report> {
     if left_out > 0 {
         report.notes.push(format!("{left_out} of {} attacks.", ATTACKS.len()));
     }
-    let mut losses = Vec::new();
     for attack in attacks {
         let lost = Lost::of(&mut report, attack);
         report.verdict.extend(lost.sentence(attack));
-        losses.push((attack.name, lost));
     }
-    let of_all: [(&Promise, OfLost); 4] = [
-        (&list::HOSTILE_LATE, |lost| lost.late_plans),
-        (&list::HOSTILE_RAN_OUT, |lost| lost.ran_out),
-        (&list::HOSTILE_SHARE, |lost| lost.share),
-        (&list::HOSTILE_COSCHEDULED, |lost| lost.coscheduled),
+    let minutes = length(lab).as_secs_f64() / 60.0;
+    let of_all: [(&Promise, &str, Harm); 4] = [
+        (&list::HOSTILE_LATE, LATE, Harm::More { minutes }),
+        (&list::HOSTILE_RAN_OUT, RAN_OUT, Harm::More { minutes }),
+        (&list::HOSTILE_SHARE, SHARE, Harm::LessPercent),
+        (&list::HOSTILE_COSCHEDULED, COSCHEDULED, Harm::LessPercent),
     ];
-    for (promise, of) in of_all {
-        // One that is not known of an attack is known of none.
-        let known: Option<Vec<_>> =
-            losses.iter().map(|(name, lost)| Some((*name, of(lost)?))).collect();
-        let worst = known
-            .unwrap_or_default()
-            .into_iter()
-            .max_by(|(_, a), (_, b)| a.value.total_cmp(&b.value));
+    for (promise, figure, harm) in of_all {
+        let worst = worst(&report, attacks, figure, harm);
         let (detail, worst) = worst.unzip();
         report.promise_of(promise, detail.unwrap_or_default(), worst);
     }
     Ok(report)
+}
+
+/// How a figure shows that an attack does harm.
+#[derive(Clone, Copy)]
+enum Harm {
+    /// There is more of what is counted, in so many minutes.
+    More { minutes: f64 },
+    /// There is less, in percent of what there is without an attack.
+    LessPercent,
+}
+
+impl Harm {
+    /// The harm that the samples of an attack show beyond the spread of quiet ones.
+    fn beyond(self, of: &[f64], quiet: &[f64], attacks: usize) -> Option<Estimate> {
+        match self {
+            Harm::More { minutes } => {
+                // Where nothing was counted, there are three at most (the rule of three).
+                let least_sd = (3.0 / quiet.len() as f64).sqrt() / minutes;
+                beyond_spread(of, quiet, least_sd, attacks)
+            }
+            Harm::LessPercent => {
+                let (mean, _) = mean_sd(quiet).filter(|(mean, _)| *mean > 0.0)?;
+                let [of, quiet] = [of, quiet].map(|samples| samples.iter().map(|it| -it));
+                let (of, quiet): (Vec<f64>, Vec<f64>) = (of.collect(), quiet.collect());
+                let more = beyond_spread(&of, &quiet, 0.0, attacks)?;
+                Some(more.scaled(100.0 / mean))
+            }
+        }
+    }
+}
+
+/// The attack that does most harm beyond the spread of all minutes without an attack. Where one of
+/// the attacks was not measured, nothing is known of the worst.
+fn worst(
+    report: &Report,
+    attacks: &[&'static Attack],
+    figure: &str,
+    harm: Harm,
+) -> Option<(&'static str, Estimate)> {
+    let of = |attack: &Attack, attacks| report.samples(&name(attack, attacks), figure);
+    let quiet: Vec<&[f64]> = attacks.iter().map(|it| of(it, false)).collect::<Option<_>>()?;
+    let quiet = quiet.concat();
+    let harms = attacks.iter().map(|attack| {
+        let beyond = harm.beyond(of(attack, true)?, &quiet, attacks.len())?;
+        Some((attack.name, beyond))
+    });
+    let harms: Vec<(&str, Estimate)> = harms.collect::<Option<_>>()?;
+    let ends = |it: &Estimate| it.interval.unwrap_or([it.value; 2]);
+    harms.into_iter().max_by(|(_, a), (_, b)| {
+        let ([a_low, a_high], [b_low, b_high]) = (ends(a), ends(b));
+        a_low.total_cmp(&b_low).then(a_high.total_cmp(&b_high))
+    })
+}
+
+fn length(lab: &Lab) -> Duration {
+    let long = if lab.options.quick { QUICK_LENGTH } else { LENGTH };
+    lab.seconds_asked().unwrap_or(long)
 }
 
 fn name(attack: &Attack, attacks: bool) -> String {
@@ -139,11 +193,9 @@ struct Lost {
     coscheduled: Option<Estimate>,
     late_plans: Option<Estimate>,
     ran_out: Option<Estimate>,
+    conductor_percent: Option<Estimate>,
     memory_mib: Option<Estimate>,
 }
-
-/// One of these.
-type OfLost = fn(&Lost) -> Option<Estimate>;
 
 impl Lost {
     fn of(report: &mut Report, attack: &Attack) -> Lost {
@@ -151,8 +203,9 @@ impl Lost {
         let mut lost = |figure| report.ratio(&with, &without, figure).map(loss_percent);
         let (work, share, coscheduled) = (lost(WORK), lost(SHARE), lost(COSCHEDULED));
         let more = |figure| report.difference(&with, &without, figure);
-        let (late_plans, ran_out, memory_mib) = (more(LATE), more(RAN_OUT), more(MEMORY));
-        Lost { work, share, coscheduled, late_plans, ran_out, memory_mib }
+        let (late_plans, ran_out) = (more(LATE), more(RAN_OUT));
+        let (conductor_percent, memory_mib) = (more(CONDUCTOR), more(MEMORY));
+        Lost { work, share, coscheduled, late_plans, ran_out, conductor_percent, memory_mib }
     }
 
     fn sentence(&self, attack: &Attack) -> Option<String> {
@@ -167,7 +220,7 @@ impl Lost {
         Some(format!(
             "{} ({}) The victims lost {} of their work, {} of their share and {} of the time in \
              which they were coscheduled. More a minute: {} late plans, {} timetables that ran \
-             out. The daemon grew by {} MiB more.",
+             out. The conductor took {} % more of a CPU, and the daemon grew by {} MiB more.",
             attack.name,
             attack.about,
             show(&self.work),
@@ -175,6 +228,7 @@ impl Lost {
             show(&self.coscheduled),
             more(&self.late_plans),
             more(&self.ran_out),
+            more(&self.conductor_percent),
             more(&self.memory_mib),
         ))
     }
@@ -188,8 +242,7 @@ struct Cast<'a> {
 
 impl Cast<'_> {
     fn measure(&self, lab: &Lab, attack: &Attack, attacks: bool) -> Result<Sample> {
-        let long = if lab.options.quick { QUICK_LENGTH } else { LENGTH };
-        let length = lab.seconds_asked().unwrap_or(long);
+        let length = length(lab);
         let mut lead = LEAD;
         for _ in 0..STARTS {
             let span = Span::after(lead, length + TAIL);
@@ -366,7 +419,7 @@ impl Seen {
         ]);
         let conductor = self.conductor_ns.zip(before.conductor_ns);
         let conductor = conductor.map(|(now, then)| percent(now.saturating_sub(then)));
-        figures.extend(conductor.map(|percent| ("conductor_percent", percent)));
+        figures.extend(conductor.map(|percent| (CONDUCTOR, percent)));
         figures.extend(coscheduled.map(|percent| (COSCHEDULED, percent)));
         let not_measured = match coscheduled {
             Some(_) => None,

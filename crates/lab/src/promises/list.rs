@@ -667,7 +667,8 @@ pub const HISTORY: Promise = Promise {
 
 pub const HOSTILE_LATE: Promise = Promise {
     id: "hostile-late",
-    sentence: "No more plans are late beside the worst attack of another user than without.",
+    sentence: "No more plans are late beside the worst attack of another user than the spread of \
+               minutes without one explains.",
     must: AtMost(0.0),
     unit: "a minute",
     command: "gang lab hostile",
@@ -676,7 +677,8 @@ pub const HOSTILE_LATE: Promise = Promise {
 
 pub const HOSTILE_RAN_OUT: Promise = Promise {
     id: "hostile-ran-out",
-    sentence: "No more timetables run out beside the worst attack of another user than without.",
+    sentence: "No more timetables run out beside the worst attack of another user than the spread \
+               of minutes without one explains.",
     must: AtMost(0.0),
     unit: "a minute",
     command: "gang lab hostile",
@@ -685,7 +687,8 @@ pub const HOSTILE_RAN_OUT: Promise = Promise {
 
 pub const HOSTILE_SHARE: Promise = Promise {
     id: "hostile-share",
-    sentence: "The worst attack of another user takes next to nothing of a gang's share.",
+    sentence: "The worst attack of another user takes next to nothing of a gang's share, beyond the \
+               spread of minutes without one.",
     must: AtMost(1.0),
     unit: "%",
     command: "gang lab hostile",
@@ -695,7 +698,7 @@ pub const HOSTILE_SHARE: Promise = Promise {
 pub const HOSTILE_COSCHEDULED: Promise = Promise {
     id: "hostile-coscheduled",
     sentence: "The worst attack of another user takes next to nothing of the time in which a gang \
-               is coscheduled.",
+               is coscheduled, beyond the spread of minutes without one.",
     must: AtMost(1.0),
     unit: "%",
     command: "gang lab hostile",

@@ -11,7 +11,7 @@
 //! arrive a cpus=4 min=2 weight=200 class=interactive policy=none user=3
 //! arrive x cpus=4 times=100               a hundred such jobs, x1 to x100
 //! change a cpus=2                         what is not named stays
-//! confine a within=0-3 bound=0:1;2-3:2    what its threads may use; sets of fewer with their threads
+//! confine a within=0-3 bound=0:1;2-3:2    what its threads may use; smaller sets, their threads
 //! depart a | sleep a | wake a | suspend a | resume a
 //! classes interactive=200 batch=100       what the classes weigh from now on, in percent
 //! slices interactive=1 batch=10           for how many slices they ask at a time

@@ -112,7 +112,7 @@ impl Model {
     }
 
     /// Whether a row names a job that is not known yet.
-    pub fn has_strangers(&self) -> bool {
+    pub fn has_unknown_jobs(&self) -> bool {
         let is_known = |id| self.jobs.binary_search_by_key(&id, |view| view.job.id).is_ok();
         self.coming.iter().flat_map(|row| &row.slots).any(|slot| !is_known(slot.job))
     }
@@ -229,7 +229,7 @@ mod tests {
         model.status(fixture::status());
         model.jobs(vec![fixture::job(5, "b"), fixture::job(3, "a")], at(start, 0));
         model.frame(vec![fixture::row(0, 10 * MS, &[(7, &[0])])], at(start, 1));
-        assert!(model.has_strangers());
+        assert!(model.has_unknown_jobs());
         let gone = ClientError::NoDaemon { tried: vec![PathBuf::from("/run/a.sock")] };
         model.lost(&gone, at(start, 100));
         model.lost(&gone, at(start, 900));

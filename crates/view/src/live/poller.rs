@@ -187,7 +187,7 @@ impl Look {
         }
         let asked = Moment::now();
         self.model.frame(client.frame(Some(self.model.since_ns(asked)))?.rows, asked);
-        if is_due(self.jobs_at, pace.jobs) || self.model.has_strangers() {
+        if is_due(self.jobs_at, pace.jobs) || self.model.has_unknown_jobs() {
             self.model.jobs(client.list_jobs()?.jobs, Moment::now());
             self.jobs_at = Some(at.instant);
         }

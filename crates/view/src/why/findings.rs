@@ -299,6 +299,8 @@ pub fn lost(Evidence { job, status, .. }: Evidence<'_>, figures: &Derived) -> Op
         let part = culprit.ns as f64 / known_ns.max(lost_ns).max(1) as f64;
         let who = match culprit.sched_policy.as_str() {
             GANGD => "gangd itself".to_owned(),
+            // Its number is hidden, or is another one here.
+            policy if culprit.pid == 0 => format!("{} ({policy})", escaped(&culprit.name)),
             policy => format!("{} ({}, {policy})", escaped(&culprit.name), culprit.pid),
         };
         format!("{who} {:.0} %", part * 100.0)

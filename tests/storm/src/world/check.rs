@@ -110,7 +110,7 @@ impl World {
             if is_unpinning && !foreign.is_empty() {
                 continue;
             }
-            // No timetable has them any more. Who is the owner's again is not read yet.
+            // No timetable has them any more. Those that are the owner's again are not read yet.
             seen.extend(foreign.into_iter().filter(|&tid| machine.is_foreign(tid, job.owner_uid)));
             // One that has just fallen asleep has its slot to the end.
             let has_slot = slot_of(*id).is_some() && !job.suspended;

@@ -212,8 +212,8 @@ impl World {
                 return;
             }
             let policy = [SchedPolicy::Other, low, SchedPolicy::RoundRobin][usize::from(b % 3)];
-            // The nice value of a wide gang in its slot stays, under a real-time policy, too. Nobody
-            // without privilege takes the flag away that ends it with a fork
+            // The nice value of a wide gang in its slot stays, under a real-time policy, too.
+            // Nobody without privilege takes the flag away that ends it with a fork
             // (user_check_sched_setscheduler); who has it keeps the nice value for ever.
             if before.nice == -20 {
                 return;

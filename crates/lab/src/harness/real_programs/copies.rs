@@ -77,7 +77,7 @@ impl Copies {
                 return Ok(None);
             }
             let finished_at_ns = match self.done {
-                Done::Said => copy.outcome::<Finished>(deadline)?.finished_at_ns,
+                Done::Reported => copy.outcome::<Finished>(deadline)?.finished_at_ns,
                 Done::Ended => copy.ended_at_ns(deadline)?,
             };
             let time_ns = finished_at_ns.saturating_sub(self.started_at_ns);
@@ -105,7 +105,7 @@ mod tests {
                 |script: &&str| Running::start(Command::new("sh").args(["-c", script])).unwrap();
             let running = scripts.iter().map(start).collect();
             let deadline = Instant::now() + Duration::from_millis(500);
-            Copies { running, started_at_ns: 0, deadline, done: Done::Said }
+            Copies { running, started_at_ns: 0, deadline, done: Done::Reported }
         };
         let (done, late) = ("echo '{\"finished_at_ns\": 2000000000}'", "exec sleep 60");
         assert_eq!(copies(&[done, late]).finish_each().unwrap(), [Some(2.0), None]);

@@ -42,8 +42,8 @@ pub struct Program {
 /// When a program is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Done {
-    /// When it says so: its last line is JSON with `finished_at_ns`.
-    Said,
+    /// When it reports so: its last line is JSON with `finished_at_ns`.
+    Reported,
     /// When it has ended. It can say nothing of the kind.
     Ended,
 }
@@ -51,7 +51,7 @@ enum Done {
 impl Program {
     /// One that says when it is done, of a command that takes how many times after its last word.
     fn new(name: &'static str, command: Vec<String>) -> Program {
-        Program { name, command, times: 1, done: Done::Said }
+        Program { name, command, times: 1, done: Done::Reported }
     }
 
     /// The same program with so much to do.

@@ -9,12 +9,12 @@
 //! what a member has is an *inheritor*, and gets what the nearest member above it had before.
 //!
 //! When a thread started is in a file whose reader waits while the process becomes another program
-//! ([`process::stat`]). Somebody who can wait takes such a [`Look`], and who follows the clock takes
-//! what was [`Seen`].
+//! ([`process::stat`]). A thread that can wait takes such a [`Look`], and the one that follows the
+//! clock takes what was [`Seen`].
 //!
-//! Properties: a thread that has ended is no member; where another thread has its number, that shows
-//! at the next look. Older threads are never touched. A younger one that chose SCHED_IDLE, or exactly
-//! the CPUs of a slot, before it was looked at, loses that choice.
+//! Properties: a thread that has ended is no member; where another thread has its number, the next
+//! look shows that. Older threads are never touched. A younger one that chose SCHED_IDLE, or
+//! exactly the CPUs of a slot, before it was looked at, loses that choice.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

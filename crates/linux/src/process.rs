@@ -207,8 +207,8 @@ pub fn has_thread(proc_root: &Path, pid: u32, tid: u32) -> bool {
     text.is_ok_and(|text| text.field("State:").is_some_and(|it| !it.starts_with(['Z', 'X'])))
 }
 
-/// The CPU time of one thread in nanoseconds (proc_pid_schedstat(5)); absent for one that has ended,
-/// and where the kernel does not say.
+/// The CPU time of one thread in nanoseconds (proc_pid_schedstat(5)); absent for one that has
+/// ended, and where the kernel does not say.
 pub fn thread_cpu_ns(proc_root: &Path, tid: u32) -> Option<u64> {
     let text = fs::read_to_string(proc_root.join(tid.to_string()).join("schedstat")).ok()?;
     text.split_ascii_whitespace().next()?.parse().ok()

@@ -1,10 +1,10 @@
 //! The threads that read for the conductor what it must not wait for.
 //!
-//! Problem: the kernel has the CPU on which a thread was last, and when the thread started, in a file
-//! (`/proc/PID/stat`) that makes its reader wait while the process becomes another program
+//! Problem: the kernel has the CPU on which a thread was last, and when the thread started, in a
+//! file (`/proc/PID/stat`) that makes its reader wait while the process becomes another program
 //! (execve(2)). Where the process waits for a CPU, beside hundreds of threads that compute, the
-//! reader waits for seconds. The conductor must never wait so long: without it no thread is switched,
-//! and the guardian releases all jobs.
+//! reader waits for seconds. The conductor must never wait so long: without it no thread is
+//! switched, and the guardian releases all jobs.
 //!
 //! Approach: other threads read. One reads on which CPU the threads of gangs were last, since they
 //! are switched from there; one looks at single threads and at what these have started. Each is
@@ -31,7 +31,7 @@ use gang_schedule::JobId;
 
 use crate::conduct::client_priority::{ClientPriority, ThreadPriority};
 
-/// Of threads of jobs, by number, the CPU that each was on last; those that have ended are left out.
+/// Of threads of jobs, by number, the CPU that each was on last; none of those that have ended.
 pub type CpuReader = Reader<Vec<(JobId, Vec<u32>)>, Vec<(JobId, Vec<(u32, u32)>)>>;
 
 /// Of a job of single threads, what there is to see.

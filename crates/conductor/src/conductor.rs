@@ -12,6 +12,7 @@ use crate::{
     Accounts, Activity, Auto, Eligibility, Forecast, Gaps, Job, Load, Measure, Note, Progress,
     Refused, ShortLived, Uncontended, Width, Window,
     admission::{Claim, LAPSES_AFTER_NS, Resources},
+    crowding::Cost,
     life::{self, Moment},
     published::Published,
     quota::Quota,
@@ -38,6 +39,8 @@ pub struct Limits {
     pub jobs_per_user: usize,
     /// CPUs that the jobs of one user ask for together.
     pub cpus_per_user: usize,
+    /// The time that a switcher has for the gangs of an edge.
+    pub edge_ns: u64,
 }
 
 /// The weights of classes, and for how long they ask at a time (L21–L24).
@@ -120,6 +123,7 @@ pub struct Conductor {
     /// Of the timetables that were made last.
     pub generation: u64,
     pub(crate) uncontended: Uncontended,
+    pub(crate) cost: Cost,
     pub(crate) published: Published,
     /// Threads that are left alone, each with the generation of the last timetable that has them.
     pub(crate) left_alone: Vec<(u64, JobId, Vec<u32>)>,
@@ -178,6 +182,7 @@ impl Conductor {
             gaps: setup.gaps,
             generation: 0,
             uncontended: Uncontended::new(setup.passthrough),
+            cost: Cost::default(),
             published: Published::default(),
             left_alone: Vec::new(),
             switchers: setup.switchers,
@@ -362,6 +367,7 @@ impl Conductor {
             activity: Activity::default(),
             width: Width::default(),
             short_lived: ShortLived::default(),
+            crowded: None,
             regroup: None,
             way_by_limits: None,
             regroup_failed_ns: None,

@@ -25,10 +25,7 @@ fn threads(first: u32, count: u32, on: &[u32]) -> Members {
         let cpus = machine.clone();
         Some(Seen { tid, now: normal, cpus, were_given: false, original: None, started_by: None })
     });
-    let seen = |(at, thread): (usize, &Thread)| Thread {
-        cpu: Some(on[at % on.len()]),
-        ..*thread
-    };
+    let seen = |(at, thread): (usize, &Thread)| Thread { cpu: Some(on[at % on.len()]), ..*thread };
     let seen = members.threads().iter().enumerate().map(seen).collect();
     members.with_threads(seen)
 }

@@ -27,7 +27,9 @@ impl World {
             passthrough: self.seed % 5 != 0,
             gaps: Gaps::new(0.05, self.config.gap, self.config.gap.length_ns > 0),
         };
-        let limits = Limits { jobs: 40, jobs_per_user: 12, cpus_per_user: 64 };
+        // Some have time for a few threads alone.
+        let edge_ns = [MS, 4_000, 8_000, 2 * MS][self.seed as usize / 12 % 4];
+        let limits = Limits { jobs: 40, jobs_per_user: 12, cpus_per_user: 64, edge_ns };
         let settings = Tunables {
             limits,
             accounts: Accounts::default(),

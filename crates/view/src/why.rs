@@ -72,6 +72,7 @@ pub enum Kind {
     Decided,
     TooWide,
     ShortLived,
+    Overhead,
     Standby,
     Share,
     LessThanItsShare,
@@ -120,10 +121,11 @@ pub fn judge(evidence: Evidence<'_>) -> Verdict {
         // Nothing else explains a job that has no slots.
         Some(finding) => vec![finding],
         None => {
-            let looks: [fn(Evidence<'_>, &Derived) -> Option<Finding>; 13] = [
+            let looks: [fn(Evidence<'_>, &Derived) -> Option<Finding>; 14] = [
                 findings::width,
                 findings::short_lived,
                 findings::share,
+                findings::overhead,
                 findings::standby,
                 findings::less_than_its_share,
                 findings::lost,

@@ -224,6 +224,8 @@ fn every_wrong_key_is_named_with_its_line() {
         "[limits]\nclients = 1001",
         "[limits]\nclients_per_user = -1",
         "[limits]\ncpus_per_user = 1000001",
+        "[limits]\nswitching_percent = 0",
+        "[limits]\nswitching_percent = 51",
         "[limits]\nmessage_timeout = '1'",
         "[limits]\nmessage_timeout = '1ms'",
         "[limits]\nnosuchlimit = 1",

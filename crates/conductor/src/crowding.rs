@@ -28,10 +28,11 @@ use crate::{Conductor, Eligibility, Home, Job, Note};
 /// that sleeps, 1.5 for one that is awake).
 pub const ACTION_NS: u64 = 1_000;
 
-/// An action is taken to cost no less than this, and no more: a switcher that was interrupted
+/// An action is taken to cost no less than this, and no more than what SPECIFICATION.md promises: a
+/// switcher that was interrupted
 /// measures the interruption, too.
 const ACTION_NS_MIN: u64 = 500;
-const ACTION_NS_MAX: u64 = 4_000;
+const ACTION_NS_MAX: u64 = 2_000;
 
 /// A measurement changes what an action is taken to cost if it differs by more than one part in so
 /// many.

@@ -77,6 +77,8 @@ pub struct Tunables {
     /// Of jobs that register from now on.
     pub accounts: Accounts,
     pub sharing: Sharing,
+    /// The share of the CPUs that a user's gangs have together at most, in ‰.
+    pub caps: BTreeMap<UserId, u32>,
     /// A job that used no CPU for this long counts as idle (L19).
     pub idle_after_ns: u64,
     /// Inside the working hours.
@@ -397,7 +399,8 @@ impl Conductor {
     /// The configuration was read again; `are_working` where there are working hours.
     pub fn reconfigure(&mut self, settings: Tunables, are_working: Option<bool>) {
         self.are_working = None;
-        let mut events = vec![Event::Sharing(settings.sharing.clone())];
+        let mut events =
+            vec![Event::Sharing(settings.sharing.clone()), Event::Caps(settings.caps.clone())];
         // Not first those of hours that these are not: gangs would be ahead by them, or behind.
         if settings.outside.is_none() {
             events.push(settings.inside.event());

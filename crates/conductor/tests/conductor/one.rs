@@ -36,6 +36,7 @@ pub fn conductor_with(has_common_group: bool) -> Conductor {
         limits,
         accounts: Accounts::default(),
         sharing: Sharing::ByProgram,
+        caps: [].into(),
         idle_after_ns: 1_000_000_000,
         inside,
         outside: None,

@@ -34,6 +34,7 @@ impl World {
             limits,
             accounts: Accounts::default(),
             sharing: self.config.sharing.clone(),
+            caps: self.config.caps.clone(),
             idle_after_ns: 1_000 * MS,
             inside: Terms::default(),
             outside: None,

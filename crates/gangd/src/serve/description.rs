@@ -172,6 +172,7 @@ fn describe(state: &State, job: &Job, share: f64, now: Now) -> v1::Job {
             ShortLivedGang::Unweighed => v1::ShortLived::unweighed,
         }),
         overhead: f64::from(job.spec.overhead) / 100.0,
+        user_cap: state.core.config().caps.get(&job.spec.user).map(|&it| f64::from(it) / 1000.0),
         threads: job.home.as_ref().map_or(0, |home| home.members.threads().len()) as i64,
         cpu_list: job.cpus.iter().map(i64::from).collect(),
         share_wanted: share,

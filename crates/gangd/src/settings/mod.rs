@@ -222,6 +222,7 @@ impl Settings {
             },
             accounts: self.accounts.clone(),
             sharing: self.schedule.sharing.clone(),
+            caps: self.schedule.caps.clone(),
             idle_after_ns: self.idle_after.as_nanos() as u64,
             inside: inside.in_slices_of(own_ns, slice_ns),
             outside: self.working_hours.is_some().then_some(outside),
@@ -257,10 +258,16 @@ impl Settings {
     /// The settings in force once `new` was read: the rest of it takes effect only in another
     /// daemon.
     pub fn renewed(&self, new: Settings) -> Settings {
-        let Config { class_weights, class_slices, ref sharing, .. } = new.schedule;
-        let sharing = sharing.clone();
+        let Config { class_weights, class_slices, ref sharing, ref caps, .. } = new.schedule;
+        let (sharing, caps) = (sharing.clone(), caps.clone());
         Settings {
-            schedule: Config { class_weights, class_slices, sharing, ..self.schedule.clone() },
+            schedule: Config {
+                class_weights,
+                class_slices,
+                sharing,
+                caps,
+                ..self.schedule.clone()
+            },
             adapt_gaps: self.adapt_gaps,
             backend: self.backend,
             measure: self.measure,
@@ -413,7 +420,7 @@ impl Settings {
             ensure!((0.001..=0.5).contains(&cost), "proof_cost: {cost} is not 0.001 to 0.5");
             settings.proof_cost = cost;
         }
-        config.sharing = file.users.read(&file.groups)?;
+        (config.sharing, config.caps) = file.users.read(&file.groups)?;
         config.validate()?;
         let has_hours = settings.working_hours.is_some();
         let (inside, outside) = file.classes.read(config.slice_ns, has_hours)?;

@@ -100,6 +100,26 @@ fn users_have_shares_of_their_own_or_of_a_group() {
 }
 
 #[test]
+fn users_have_caps_beside_their_shares() {
+    let caps = |text: &str| settings(text).map(|read| read.schedule.caps);
+    assert_eq!(caps("").unwrap(), [].into());
+    assert_eq!(caps("[users.root]\ncap = 25").unwrap(), [(UserId(0), 250)].into());
+    assert_eq!(caps("[users.root]\nshare = 50").unwrap(), [].into());
+    let by_program = "[users]\nshares = 'by-program'\n[users.root]\ncap = 50";
+    assert_eq!(caps(by_program).unwrap(), [(UserId(0), 500)].into());
+    let refused = |text: &str, why: &str| {
+        let error = format!("{:#}", caps(text).unwrap_err());
+        assert!(error.contains(why), "{error}");
+    };
+    refused("[users.root]\ncap = 101", "users.root.cap: 101 is not 1 to 100");
+    refused("[users.root]\ncap = 0", "users.root.cap: 0 is not 1 to 100");
+    refused("[users.root]\n", "users.root: it has neither a share nor a cap");
+    let both = settings("[users.root]\nshare = 300\ncap = 40").unwrap();
+    let renewed = settings("").unwrap().renewed(both);
+    assert_eq!(renewed.tunables(20_000_000).caps, [(UserId(0), 400)].into());
+}
+
+#[test]
 fn keys_that_need_a_restart_stay_and_are_named() {
     let old = settings("slice = '20ms'\nfill = false\n").unwrap();
     let file = "slice = '20ms'\nfill = true\ngang_share_max = 0.5\nbackend = 'freeze'\nmeasure = false\n\

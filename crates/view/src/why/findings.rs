@@ -217,6 +217,21 @@ pub fn short_lived(Evidence { job, .. }: Evidence<'_>, _: &Derived) -> Option<Fi
     }
 }
 
+/// An administrator has set what its owner's jobs have at most.
+pub fn user_cap(Evidence { job, .. }: Evidence<'_>, _: &Derived) -> Option<Finding> {
+    let cap = job.user_cap?;
+    advised(
+        Kind::UserCap,
+        Grade::Note,
+        format!(
+            "The jobs of its owner have no more than {} of the CPUs together, also where nobody else \
+             wants them.",
+            percent(cap)
+        ),
+        "have an administrator raise the cap ([users] or [groups] in gangd.toml)".to_owned(),
+    )
+}
+
 /// It pays for the switches of its threads.
 pub fn overhead(Evidence { job, .. }: Evidence<'_>, _: &Derived) -> Option<Finding> {
     if job.overhead <= 0.0 {

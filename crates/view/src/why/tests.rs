@@ -99,6 +99,12 @@ fn each_reason_is_found() {
             &[(Crowded, Bad)],
         ),
         (
+            "a user with a cap",
+            |job| job.user_cap = Some(0.25),
+            |_| (),
+            &[(Share, Note), (UserCap, Note), (Coscheduled, Good)],
+        ),
+        (
             "threads that it pays for",
             |job| (job.threads, job.overhead) = (1004, 0.2),
             |_| (),

@@ -33,7 +33,7 @@ fn example_equals_the_defaults() {
         .lines()
         .filter_map(|line| manual::setting(line.strip_prefix("# ")?).map(|(setting, _)| setting));
     // Nobody has these names.
-    let names = ["admin_group", "[users.", "[groups.", "share ="];
+    let names = ["admin_group", "[users.", "[groups.", "share =", "cap ="];
     let is_name = |line: &str| names.iter().any(|name| line.starts_with(name));
     let text = keys.filter(|line| !is_name(line)).collect::<Vec<_>>();
     let read = settings(&text.join("\n")).unwrap();

@@ -7,15 +7,16 @@
 //!
 //! Approach: an edge has so much time on each switcher, and an action takes as long as switchers
 //! have measured. Each timetable says [where its edges ask for more](gang_timetable::Load). There
-//! the job with the most actions is *crowded*, then the next one, until the rest fits. A crowded job
-//! takes no turns, as one that has more threads than are switched.
+//! the job with the most actions is *crowded*, then the next one, until the rest fits. A crowded
+//! job takes no turns, as one that has more threads than are switched.
 //!
 //! It takes turns again once it is small enough: an eighth smaller than what the others of that
 //! edge left, or than an equal part of the edge if that is more. Or once one of those others has
 //! ended, if only to be found too large again.
 //!
-//! Properties: what is left of an edge fits. A job that asks of no switcher more than its equal part
-//! of an edge is never crowded. A job that does not change is crowded once for each set of others.
+//! Properties: what is left of an edge fits. A job that asks of no switcher more than its equal
+//! part of an edge is never crowded. A job that does not change is crowded once for each set of
+//! others.
 
 use std::collections::BTreeMap;
 

@@ -10,8 +10,8 @@ pub enum Eligibility {
     Suspended,
     /// The job has no process yet.
     Starting,
-    /// The job has more threads than are switched ([`gang_timetable::THREADS_MAX`]), or than an edge
-    /// has time for ([`crate::crowding`]).
+    /// The job has more threads than are switched ([`gang_timetable::THREADS_MAX`]), or than an
+    /// edge has time for ([`crate::crowding`]).
     TooManyThreads,
     /// The job wants no CPU (L19).
     Asleep,

@@ -8,13 +8,13 @@
 //! do not fit.
 //!
 //! Algorithm. The gangs of a capped user are gone through by tier, and by a virtual time of their
-//! own: that of turns is raised to the floor while they do not contend. Each takes the CPUs of a slot
-//! from the allowance until one finds too few: that gang is *out*, and so are those after it. So a
-//! wide gang is not kept waiting for ever by narrow ones of the same user. Less than a whole row of
-//! allowance is carried over.
+//! own: that of turns is raised to the floor while they do not contend. Each takes the CPUs of a
+//! slot from the allowance until one finds too few: that gang is *out*, and so are those after it.
+//! So a wide gang is not kept waiting for ever by narrow ones of the same user. Less than a whole
+//! row of allowance is carried over.
 //!
-//! Properties: over any stretch of slices a user's gangs are within one whole row of his cap. Each of
-//! them has slots. Others have no less than without caps.
+//! Properties: over any stretch of slices a user's gangs are within one whole row of his cap. Each
+//! of them has slots. Others have no less than without caps.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -39,8 +39,8 @@ pub struct Plan {
     /// No gang may be raised in this slice, or gangs would have more than the
     /// cap gives them (L8).
     pub capped: bool,
-    /// Gangs that are not raised in this slice since their users would have more than their caps give
-    /// them, by id.
+    /// Gangs that are not raised in this slice since their users would have more than their caps
+    /// give them, by id.
     pub beyond_caps: Vec<JobId>,
     /// Jobs that have no slot but may run in holes, in the order in which
     /// they deserve it.

@@ -1,7 +1,7 @@
 //! The work of a switcher at an edge.
 //!
-//! Problem: a switcher makes the calls of an edge one after the other, also those about threads that
-//! sleep. The gang that is raised last waits for all of them.
+//! Problem: a switcher makes the calls of an edge one after the other, also those about threads
+//! that sleep. The gang that is raised last waits for all of them.
 //!
 //! Approach: [`compose`](crate::compose()) counts the actions of each gang that an edge has each
 //! switcher carry out, and reports where they are too many. Not counted is what a timetable states
@@ -42,8 +42,8 @@ impl Recurring {
     }
 }
 
-/// Where the edges of a stretch ask more of a switcher than so many actions. Of edges that are alike
-/// the first one counts. `shares` are the shares of each switcher, by number of the part.
+/// Where the edges of a stretch ask more of a switcher than so many actions. Of edges that are
+/// alike the first one counts. `shares` are the shares of each switcher, by number of the part.
 pub(crate) fn excessive(
     edges: impl Iterator<Item = Vec<Recurring>>,
     shares: &[Vec<Vec<Action>>],

@@ -715,7 +715,7 @@ pub fn log(notes: Vec<Note>) {
             Note::Crowded(job) => {
                 tracing::warn!(
                     %job,
-                    "its threads take more time to switch than there is: no slots until it has fewer"
+                    "its threads take too much time to switch: no slots until it has fewer"
                 );
             }
             Note::Disturbed => {

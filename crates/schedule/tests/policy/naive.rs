@@ -530,7 +530,8 @@ impl Naive {
         line
     }
 
-    /// Who finds too little of his user's cap, and all of that user after him; others `paid` before.
+    /// Who finds too little of his user's cap, and all of that user after him; others `paid`
+    /// before.
     fn out_of_caps(&self, paid: &[u64]) -> Vec<u64> {
         let mut out = vec![];
         for &(user, left) in &self.of_caps {

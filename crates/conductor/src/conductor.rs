@@ -12,6 +12,7 @@ use crate::{
     Accounts, Activity, Auto, Eligibility, Forecast, Gaps, Job, Load, Measure, Note, Progress,
     Refused, ShortLived, Uncontended, Width, Window,
     admission::{Claim, LAPSES_AFTER_NS, Resources},
+    crowding::Cost,
     life::{self, Moment},
     published::Published,
     quota::Quota,
@@ -38,6 +39,8 @@ pub struct Limits {
     pub jobs_per_user: usize,
     /// CPUs that the jobs of one user ask for together.
     pub cpus_per_user: usize,
+    /// The time that a switcher has for the gangs of an edge.
+    pub edge_ns: u64,
 }
 
 /// The weights of classes, and for how long they ask at a time (L21–L24).
@@ -74,6 +77,8 @@ pub struct Tunables {
     /// Of jobs that register from now on.
     pub accounts: Accounts,
     pub sharing: Sharing,
+    /// The share of the CPUs that a user's gangs have together at most, in ‰.
+    pub caps: BTreeMap<UserId, u32>,
     /// A job that used no CPU for this long counts as idle (L19).
     pub idle_after_ns: u64,
     /// Inside the working hours.
@@ -120,6 +125,7 @@ pub struct Conductor {
     /// Of the timetables that were made last.
     pub generation: u64,
     pub(crate) uncontended: Uncontended,
+    pub(crate) cost: Cost,
     pub(crate) published: Published,
     /// Threads that are left alone, each with the generation of the last timetable that has them.
     pub(crate) left_alone: Vec<(u64, JobId, Vec<u32>)>,
@@ -178,6 +184,7 @@ impl Conductor {
             gaps: setup.gaps,
             generation: 0,
             uncontended: Uncontended::new(setup.passthrough),
+            cost: Cost::default(),
             published: Published::default(),
             left_alone: Vec::new(),
             switchers: setup.switchers,
@@ -362,6 +369,7 @@ impl Conductor {
             activity: Activity::default(),
             width: Width::default(),
             short_lived: ShortLived::default(),
+            crowded: None,
             regroup: None,
             way_by_limits: None,
             regroup_failed_ns: None,
@@ -391,7 +399,8 @@ impl Conductor {
     /// The configuration was read again; `are_working` where there are working hours.
     pub fn reconfigure(&mut self, settings: Tunables, are_working: Option<bool>) {
         self.are_working = None;
-        let mut events = vec![Event::Sharing(settings.sharing.clone())];
+        let mut events =
+            vec![Event::Sharing(settings.sharing.clone()), Event::Caps(settings.caps.clone())];
         // Not first those of hours that these are not: gangs would be ahead by them, or behind.
         if settings.outside.is_none() {
             events.push(settings.inside.event());

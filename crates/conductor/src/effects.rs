@@ -54,6 +54,8 @@ pub enum Note {
     InSlot(JobId, InSlot),
     /// More threads than are switched: no slots until it has fewer.
     TooManyThreads(JobId),
+    /// More threads than an edge has time for: no slots until it has fewer.
+    Crowded(JobId),
     /// Gangs that had the machine for themselves are disturbed.
     Disturbed,
     /// Gaps come more or less often.

@@ -10,7 +10,8 @@ pub enum Eligibility {
     Suspended,
     /// The job has no process yet.
     Starting,
-    /// The job has more threads than are switched ([`gang_timetable::THREADS_MAX`]).
+    /// The job has more threads than are switched ([`gang_timetable::THREADS_MAX`]), or than an
+    /// edge has time for ([`crate::crowding`]).
     TooManyThreads,
     /// The job wants no CPU (L19).
     Asleep,
@@ -29,7 +30,7 @@ pub enum Eligibility {
 pub struct Facts {
     pub is_suspended: bool,
     pub has_processes: bool,
-    /// The job has more threads than are switched.
+    /// The job has more threads than are switched, or than an edge has time for.
     pub has_too_many_threads: bool,
     /// The job wants to run, or did so a moment ago.
     pub is_awake: bool,

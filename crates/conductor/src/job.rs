@@ -7,7 +7,8 @@ use gang_timetable::{
 };
 
 use crate::{
-    Activity, Eligibility, Facts, Refused, Regroup, ShortLived, Width, Window, admission::Resources,
+    Activity, Crowded, Eligibility, Facts, Refused, Regroup, ShortLived, Width, Window,
+    admission::Resources,
 };
 
 /// Why single threads are refused in a job that is suspended.
@@ -39,6 +40,8 @@ pub struct Job {
     pub width: Width,
     /// Seen with threads that ended soon after they had begun, again and again.
     pub short_lived: ShortLived,
+    /// Its threads take more time to switch than an edge has.
+    pub crowded: Option<Crowded>,
     /// The move between groups that it is to make, or makes.
     pub regroup: Option<Regroup>,
     /// The move that the limits where it was called ask for.
@@ -167,7 +170,8 @@ impl Job {
         Eligibility::of(&Facts {
             is_suspended: self.suspended,
             has_processes: home.is_some(),
-            has_too_many_threads: home.is_some_and(|home| home.members.has_too_many_threads()),
+            has_too_many_threads: self.crowded.is_some()
+                || home.is_some_and(|home| home.members.has_too_many_threads()),
             is_awake: self.activity.awake,
             policy: self.spec.policy,
             min_cpus: self.spec.min_cpus,

@@ -10,10 +10,7 @@
 use gang_schedule::{Config, Event, JobId};
 use gang_timetable::Backend;
 
-use crate::Conductor;
-
-/// The time that it takes to switch a thread once (SPECIFICATION.md: 0.8 µs asleep, 1.5 awake).
-const SWITCH_NS: u64 = 1_000;
+use crate::{Conductor, crowding::ACTION_NS};
 
 /// Threads for each CPU of a job that cost it nothing.
 const FREE_THREADS: u64 = 4;
@@ -27,7 +24,7 @@ fn percent(config: &Config, threads: usize, cpus: u32) -> u32 {
     };
     let edges = 2 * (1 + gaps);
     let charged = (threads as u64).saturating_sub(FREE_THREADS * u64::from(cpus));
-    let percent = charged * edges * SWITCH_NS * 100 / config.slice_ns;
+    let percent = charged * edges * ACTION_NS * 100 / config.slice_ns;
     let percent = u32::try_from(percent).unwrap_or(u32::MAX);
     let step = (percent / 8).next_power_of_two();
     percent / step * step

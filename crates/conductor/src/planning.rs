@@ -373,7 +373,8 @@ impl Conductor {
         let Some(job) = self.jobs.get(&id) else { return };
         let is_over_limit = job.eligibility(machine) == Eligibility::TooManyThreads;
         if is_over_limit && job.activity.awake && self.over_thread_limit.insert(id) {
-            self.notes.push(Note::TooManyThreads(id));
+            let is_crowded = job.crowded.is_some();
+            self.notes.push(if is_crowded { Note::Crowded(id) } else { Note::TooManyThreads(id) });
         }
     }
 
@@ -551,6 +552,7 @@ impl Conductor {
             pages: &pages,
             follows_gap,
             has_common_group: self.has_common_group,
+            actions_max: self.actions_max(),
         });
         let stands =
             |gang: &Gang<'_>| Stands { before: gang.standing, out_of_row: gang.out_of_row };
@@ -563,6 +565,8 @@ impl Conductor {
         let pins = composition.pins.iter().map(|pin| (pin.job, pin.cpus.clone())).collect();
         self.end_timetable(composition.pins, composition.standings, (from_ns, until_ns));
         self.note_stopped();
+        // The pages say first what these timetables do.
+        self.crowd(&composition.excessive);
         let slots = self.jobs.values().filter(|job| job.has_page);
         Effects {
             pins,

@@ -118,6 +118,7 @@ impl Conductor {
     pub fn saw_members_of(&mut self, id: JobId) {
         self.saw_cpus_of(id);
         self.charge_switches_of(id);
+        self.follow_crowding_of(id);
     }
 
     /// A few jobs, in turn, of which it is to be seen whether they sleep.

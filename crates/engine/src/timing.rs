@@ -164,6 +164,21 @@ impl Timings {
     }
 }
 
+/// Switches of fewer actions say little about what an action takes.
+const ACTIONS_LEAST: u32 = 64;
+
+/// How long an action took, on average over the switches remembered; absent where none had many.
+pub fn action_ns<'a>(switchers: impl Iterator<Item = &'a Timings>) -> Option<u64> {
+    let switches = switchers.flat_map(Timings::switches);
+    let actions = |switch: &Switch| switch.lowers + switch.raises;
+    let large = switches.filter(|switch| actions(switch) >= ACTIONS_LEAST);
+    let (took_ns, count) = large.fold((0, 0), |(took_ns, count), switch| {
+        let lasted_ns = switch.raised_ns.saturating_sub(switch.began_ns);
+        (took_ns + lasted_ns, count + u64::from(actions(&switch)))
+    });
+    took_ns.checked_div(count)
+}
+
 /// The distribution of one phase, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Distribution {
@@ -267,6 +282,16 @@ mod tests {
         timings.record(&switch(2_000_000, 5_000, 30_000, 40_000));
         timings.record(&Switch { lowers: 0, ..switch(3_000_000, 90_000, 90_000, 95_000) });
         assert_eq!(timings.mean_lower_ns(), 20_000);
+    }
+
+    #[test]
+    fn actions_are_measured_where_there_are_many() {
+        let (one, other) = (Timings::default(), Timings::default());
+        one.record(&Switch { lowers: 31, raises: 32, ..switch(1_000_000, 0, 10_000, 900_000) });
+        assert_eq!(action_ns([&one, &other].into_iter()), None);
+        one.record(&Switch { lowers: 0, raises: 100, ..switch(2_000_000, 9_000, 9_000, 209_000) });
+        other.record(&Switch { lowers: 300, raises: 0, ..switch(2_000_000, 0, 400_000, 400_000) });
+        assert_eq!(action_ns([&one, &other].into_iter()), Some(1_500));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{
     io::{Read, Write},
     os::unix::net::UnixStream,
     path::Path,
-    process::{Command, Stdio},
+    process::{ChildStdin, Command, Stdio},
     sync::{
         Arc, PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -236,7 +236,7 @@ fn the_time_until_an_answer_is_taken() {
     drop(never_reads);
 }
 
-/// Set where this program plays one with very many threads.
+/// Set to their number where this program plays one with very many threads.
 const HAS_MANY_THREADS: &str = "GANG_TEST_HAS_MANY_THREADS";
 
 /// More threads than a job may have to be switched.
@@ -274,7 +274,8 @@ fn have_many_threads() {
             }
         }
     };
-    let started = (0..MANY).map_while(|number| {
+    let count: usize = std::env::var(HAS_MANY_THREADS).unwrap().parse().unwrap();
+    let started = (0..count).map_while(|number| {
         let thread = thread::Builder::new().stack_size(16 << 10);
         thread.spawn(waits(number < SPINNERS)).ok()
     });
@@ -310,6 +311,56 @@ fn runnable_outside(pids: &[u32]) -> usize {
     outside.map(runnable).sum()
 }
 
+/// So many threads, as `test` of this program has them, and how to have some spin; nothing where
+/// the machine does not permit them.
+fn with_many_threads(test: &str, count: usize) -> Option<(Program, ChildStdin)> {
+    let mut program = Program::start(
+        Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test, "--nocapture"])
+            .env(HAS_MANY_THREADS, count.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped()),
+    );
+    let mut go = program.0.stdin.take().unwrap();
+    go.write_all(GO).unwrap();
+    let output = std::io::BufReader::new(program.0.stdout.take().unwrap());
+    let line = std::io::BufRead::lines(output).map_while(Result::ok);
+    let line = line.filter_map(|line| Some(line.rsplit_once("threads: ")?.1.to_owned())).next();
+    if line.as_deref() != Some(&count.to_string()) {
+        skipped(format!("this machine does not permit {count} threads: {line:?}"));
+        return None;
+    }
+    Some((program, go))
+}
+
+#[test]
+fn needs_root_threads_that_an_edge_has_no_time_for() {
+    const TEST: &str = "needs_root_threads_that_an_edge_has_no_time_for";
+    if std::env::var_os(HAS_MANY_THREADS).is_some() {
+        return have_many_threads();
+    }
+    if !has_backend("rt") {
+        return;
+    }
+    let _turn = BESIDE_MANY_THREADS.write().unwrap_or_else(PoisonError::into_inner);
+    // Edges have 200 µs: enough for fewer than 500 threads, however fast the machine is.
+    let place = Place::configured("[limits]\nswitching_percent = 1\n", &["--backend", "rt"]);
+    let Some((program, _go)) = with_many_threads(TEST, 1_000) else { return };
+    let neighbour = Program::spinner();
+    let beside = job_with(&place, &neighbour, 1);
+    let large = job_with(&place, &program, 1);
+    let found = |job: i64| place.job(job).unwrap();
+    wait_until("it has no slots", || found(large).state == v1::JobState::too_many_threads);
+    let job = found(large);
+    let crowded = job.crowded.unwrap();
+    assert_eq!((crowded.edge_ns, crowded.size), (200_000, job.threads));
+    assert!(crowded.takes_ns > crowded.edge_ns && crowded.size_max < 500, "{crowded:?}");
+    let before = (job.slots, found(beside).slots);
+    wait_until("the other one has", || found(beside).slots > before.1 + 20);
+    assert!(found(large).slots <= before.0 + 1, "{}", found(large).slots);
+    assert!(found(beside).crowded.is_none());
+}
+
 #[test]
 fn needs_root_threads_of_a_job() {
     if std::env::var_os(HAS_MANY_THREADS).is_some() {
@@ -322,22 +373,9 @@ fn needs_root_threads_of_a_job() {
     let mut place = Place::new(&["--backend", "rt"]);
     let neighbour = Program::spinner();
     let beside = job_with(&place, &neighbour, 1);
-    let mut program = Program::start(
-        Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "needs_root_threads_of_a_job", "--nocapture"])
-            .env(HAS_MANY_THREADS, "1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped()),
-    );
-    let mut go = program.0.stdin.take().unwrap();
-    go.write_all(GO).unwrap();
-    let output = std::io::BufReader::new(program.0.stdout.take().unwrap());
-    let line = std::io::BufRead::lines(output).map_while(Result::ok);
-    let line = line.filter_map(|line| Some(line.rsplit_once("threads: ")?.1.to_owned())).next();
-    if line.as_deref() != Some(&MANY.to_string()) {
-        skipped(format!("this machine does not permit {MANY} threads: {line:?}"));
+    let Some((program, mut go)) = with_many_threads("needs_root_threads_of_a_job", MANY) else {
         return;
-    }
+    };
     let large = job_with(&place, &program, 1);
     let found = |job: i64| place.job(job).unwrap();
     wait_until("it has no slots", || {

@@ -72,6 +72,11 @@ pub const CAP: Invariant = Invariant {
     id: "cap",
     sentence: "no gang is in the row of a slice that the cap denies to gangs",
 };
+/// The caps of users.
+pub const USER_CAP: Invariant = Invariant {
+    id: "user_cap",
+    sentence: "the gangs of a user have no more of the CPUs than his cap",
+};
 /// The clock.
 pub const CLOCK: Invariant =
     Invariant { id: "clock", sentence: "a slice begins and ends where the clock says" };
@@ -110,6 +115,14 @@ pub fn plan(schedule: &Schedule, plan: &Plan) -> Vec<Violation> {
     });
     found.unless(!plan.capped || plan.row.is_empty(), CAP, || {
         format!("slice {} has {} gangs in its row", plan.slice, plan.row.len())
+    });
+    let overdrawn: Vec<String> = schedule.overdrawn().map(|user| user.0.to_string()).collect();
+    found.unless(overdrawn.is_empty(), USER_CAP, || {
+        format!("users {} have more in slice {}", overdrawn.join(", "), plan.slice)
+    });
+    let raised = plan.row.iter().find(|slot| plan.beyond_caps.contains(&slot.job));
+    found.unless(raised.is_none(), USER_CAP, || {
+        format!("slice {} has a gang in its row that is beyond a cap: {raised:?}", plan.slice)
     });
     found.0
 }
@@ -217,7 +230,8 @@ impl Found {
         let beside_rest = free - schedule.load().min(free);
         let in_row: BTreeSet<JobId> = plan.row.iter().map(|slot| slot.job).collect();
         for (&id, job) in &schedule.jobs {
-            if in_row.contains(&id) || job.readiness() != Readiness::Runnable {
+            let may_wait = in_row.contains(&id) || plan.beyond_caps.contains(&id);
+            if may_wait || job.readiness() != Readiness::Runnable {
                 continue;
             }
             let usable = match job.tier {
@@ -243,7 +257,7 @@ impl Found {
 /// rest is served beside them; and by its part of what others were owed when the
 /// sequence began, or were ahead, beyond a request each: an event can bring in who
 /// is far behind, and change the weight of who is ahead.
-/// The sequence starts anew after an event or an amendment.
+/// Of users with caps nothing is said. The sequence starts anew after an event or an amendment.
 #[derive(Debug, Clone, Default)]
 pub struct Frame {
     generation: u64,
@@ -295,7 +309,11 @@ impl Frame {
         let cap = f64::from(schedule.config().cap_permille) / 1000.0;
         let is_plain = schedule.load() == 0 && !schedule.packs();
         let mut found = Found(Vec::new());
-        for (job, account) in &mut self.since {
+        let is_capped = |job: &JobId| {
+            let job = schedule.jobs.get(job);
+            job.is_some_and(|job| schedule.config.caps.contains_key(&job.spec.user))
+        };
+        for (job, account) in self.since.iter_mut().filter(|(job, _)| !is_capped(job)) {
             account.slices += 1;
             account.waited += 1;
             if in_row.contains(job) {

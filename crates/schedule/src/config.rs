@@ -1,7 +1,9 @@
 //! The settings of the policy, with units, defaults and bounds.
 
+use std::collections::BTreeMap;
+
 use crate::turn::{SCALE, Tier};
-use crate::{Class, Refusal, Sharing, Spec};
+use crate::{Class, Refusal, Sharing, Spec, UserId};
 
 const MS: u64 = 1_000_000;
 
@@ -101,6 +103,9 @@ pub struct Config {
     pub class_slices: ClassSlices,
     /// By program.
     pub sharing: Sharing,
+    /// The share of all CPUs that the gangs of a user get together at most, 1 to 1,000 ‰. Default:
+    /// nobody has one.
+    pub caps: BTreeMap<UserId, u32>,
 }
 
 impl Default for Config {
@@ -113,6 +118,7 @@ impl Default for Config {
             class_weights: ClassWeights::default(),
             class_slices: ClassSlices::default(),
             sharing: Sharing::ByProgram,
+            caps: BTreeMap::new(),
         }
     }
 }
@@ -146,6 +152,9 @@ impl Config {
             ("class_slices.standby", standby),
         ] {
             within(key, slices.into(), 1, ClassSlices::MAX.into())?;
+        }
+        for &cap in self.caps.values() {
+            within("cap", cap.into(), 1, 1000)?;
         }
         if let Sharing::ByUser(shares) = &self.sharing {
             for &share in shares.values() {

@@ -36,6 +36,8 @@ pub enum Event {
     Classes { weights: ClassWeights, slices: ClassSlices },
     /// Users have other shares from now on.
     Sharing(Sharing),
+    /// Users have other caps from now on, in ‰.
+    Caps(BTreeMap<UserId, u32>),
 }
 
 impl Event {

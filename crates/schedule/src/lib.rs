@@ -35,6 +35,7 @@
 
 mod accounts;
 mod allowed;
+mod caps;
 pub mod check;
 pub mod clock;
 mod config;

@@ -9,12 +9,14 @@ use crate::schedule::{Job, Readiness, Rest};
 use crate::seating::Seating;
 use crate::turn::{self, Tier, Turn};
 use crate::{CpuSet, JobId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One who waits for a turn.
 pub(crate) struct Waiting<'a> {
     pub who: Who<'a>,
     pub turn: Turn,
+    /// Its user's cap has nothing left for it.
+    pub is_out: bool,
 }
 
 pub(crate) enum Who<'a> {
@@ -47,7 +49,7 @@ impl Waiting<'_> {
             Who::Gang { job, .. } => job.parts(),
             Who::Rest(_) => &[],
         };
-        self.least() <= there && (seating.is_empty() || seating.could_seat(parts))
+        !self.is_out && self.least() <= there && (seating.is_empty() || seating.could_seat(parts))
     }
 
     fn vtime(&mut self) -> &mut u128 {
@@ -130,8 +132,12 @@ pub(crate) struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Lines up those of `jobs` of whom `who` is true.
-    pub fn new(jobs: &'a mut BTreeMap<JobId, Job>, who: impl Fn(JobId) -> bool) -> Lines<'a> {
+    /// Lines up those of `jobs` of whom `who` is true; some are `out` of their users' allowances.
+    pub fn new(
+        jobs: &'a mut BTreeMap<JobId, Job>,
+        who: impl Fn(JobId) -> bool,
+        out: &BTreeSet<JobId>,
+    ) -> Lines<'a> {
         let mut lines =
             Lines { tiers: Default::default(), unplaceable: Vec::new(), suspended: Vec::new() };
         for (&id, job) in jobs.iter_mut().filter(|(id, _)| who(**id)) {
@@ -140,7 +146,8 @@ impl<'a> Lines<'a> {
                     let turn = job.turn(id);
                     let line = lines.of(job.tier);
                     let who = Who::Gang { id, width: job.width(), job, in_row: false };
-                    line.waiting.push(Waiting { who, turn });
+                    let is_out = out.contains(&id);
+                    line.waiting.push(Waiting { who, turn, is_out });
                 }
                 Readiness::TooWide | Readiness::Unplaceable => lines.unplaceable.push(id),
                 Readiness::Suspended => lines.suspended.push(id),
@@ -154,7 +161,11 @@ impl<'a> Lines<'a> {
     pub fn join(&mut self, rest: &'a mut Rest) {
         if rest.threads > 0 {
             let turn = rest.turn(rest.threads);
-            self.of(Tier::Shared).waiting.push(Waiting { who: Who::Rest(rest), turn });
+            self.of(Tier::Shared).waiting.push(Waiting {
+                who: Who::Rest(rest),
+                turn,
+                is_out: false,
+            });
         }
     }
 
@@ -200,6 +211,7 @@ pub(crate) fn pack(line: &mut [Waiting], room: u32, seating: &mut Seating) -> Pa
     for waiting in line {
         let left = room - taken - kept;
         match &mut waiting.who {
+            Who::Gang { .. } if waiting.is_out => {}
             Who::Gang { width, job, in_row, .. } if *width <= left && seating.seat(job.parts()) => {
                 taken += *width;
                 *in_row = true;

@@ -39,6 +39,9 @@ pub struct Plan {
     /// No gang may be raised in this slice, or gangs would have more than the
     /// cap gives them (L8).
     pub capped: bool,
+    /// Gangs that are not raised in this slice since their users would have more than their caps
+    /// give them, by id.
+    pub beyond_caps: Vec<JobId>,
     /// Jobs that have no slot but may run in holes, in the order in which
     /// they deserve it.
     pub fillers: Vec<JobId>,
@@ -107,6 +110,7 @@ mod tests {
             rest_turn: false,
             rest_kept: 0,
             capped: false,
+            beyond_caps: vec![],
             fillers: vec![],
             paused: vec![],
         }

@@ -17,7 +17,8 @@
 //! 6. Confined gangs come before the others. Of both, gangs keep the CPUs they had where those are
 //!    free and leave room for other confined ones; then the others are placed, leader first.
 //!
-//! A gang that does not fit beside the tiers before its own does not contend in this slice. It
+//! A gang that does not fit beside the tiers before its own, or that its user's cap (`caps`) has no
+//! room for, does not contend in this slice. It
 //! neither holds the others up nor saves up turns.
 //!
 //! Properties:
@@ -33,11 +34,11 @@
 
 use crate::line::{Lines, Packed, Who, pack};
 use crate::place::{Room, place};
-use crate::schedule::{Readiness, Schedule};
+use crate::schedule::{Job, Readiness, Schedule};
 use crate::seating::Seating;
 use crate::turn::{self, Tier};
-use crate::{CpuSet, JobId, Plan, Slot, clock};
-use std::collections::BTreeSet;
+use crate::{CpuSet, JobId, Plan, Slot, caps, clock};
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Schedule {
     /// Decides slice number `slice`, and charges it to those who get it.
@@ -53,7 +54,10 @@ impl Schedule {
 
         let machine = self.topology.len();
         let threads = self.rest.threads;
-        let mut lines = Lines::new(&mut self.jobs, |_| true);
+        self.grant_allowances();
+        let out = self.beyond_caps(|_, _| true);
+        let mut costs = BTreeMap::new();
+        let mut lines = Lines::new(&mut self.jobs, |_| true, &out);
         let mut seating = Seating::new(self.topology.set().clone());
         lines.join(&mut self.rest);
         let mut free = machine;
@@ -83,6 +87,7 @@ impl Schedule {
                     Who::Gang { job, in_row, .. } if *in_row => {
                         let by = turn::charge(&self.config, waiting.turn.stride, slice);
                         job.charge(slice, by);
+                        *costs.entry(job.spec.user).or_default() += caps::cost(job);
                     }
                     Who::Gang { .. } => {}
                     Who::Rest(rest) => rest.vtime += turn::rest_stride(served, rest.weight),
@@ -103,6 +108,7 @@ impl Schedule {
         let rest = room.into_free();
         self.gangs_charged = false;
         self.charge_gangs(&row);
+        self.charge_allowances(costs);
         Plan {
             generation: self.generation,
             slice,
@@ -113,6 +119,7 @@ impl Schedule {
             rest_turn,
             rest_kept,
             capped,
+            beyond_caps: out.into_iter().collect(),
             fillers,
             paused,
         }
@@ -133,7 +140,12 @@ impl Schedule {
         }
         let kept: BTreeSet<JobId> = row.iter().map(|slot| slot.job).collect();
 
-        let mut lines = Lines::new(&mut self.jobs, |id| !kept.contains(&id));
+        // What was charged for this slice already costs nothing more.
+        let is_new =
+            |id: JobId, job: &Job| !kept.contains(&id) && job.charged != Some(current.slice);
+        let beyond = self.beyond_caps(is_new);
+        let mut costs = BTreeMap::new();
+        let mut lines = Lines::new(&mut self.jobs, |id| !kept.contains(&id), &beyond);
         let mut seating = Seating::new(free.clone());
         let mut left = free.len() as u32;
         let mut rest_kept = 0;
@@ -157,6 +169,7 @@ impl Schedule {
                         let stride = waiting.turn.stride;
                         let by = turn::charge(&self.config, stride, current.slice);
                         job.charge(current.slice, by);
+                        *costs.entry(job.spec.user).or_default() += caps::cost(job);
                     }
                 }
             }
@@ -168,6 +181,7 @@ impl Schedule {
         row.extend(place(&mut room, lines.row()));
         let rest = room.into_free();
         self.charge_gangs(&row);
+        self.charge_allowances(costs);
 
         let mut fillers = Vec::new();
         if self.config.fill {
@@ -180,7 +194,8 @@ impl Schedule {
             paused.extend(out);
             paused.sort_unstable();
         }
-        let now = Plan { row, rest, rest_kept, fillers, paused, ..current.clone() };
+        let beyond_caps = beyond.into_iter().collect();
+        let now = Plan { row, rest, rest_kept, beyond_caps, fillers, paused, ..current.clone() };
         if now == *current {
             return None;
         }

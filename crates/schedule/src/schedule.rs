@@ -11,7 +11,9 @@
 use crate::allowed::{Demand, Part};
 use crate::request::Request;
 use crate::turn::{self, Tier, Turn};
-use crate::{Config, CpuSet, Event, JobId, Policy, Refusal, Spec, Topology, Unplaceable, UserId};
+use crate::{
+    Config, CpuSet, Event, JobId, Policy, Refusal, Spec, Topology, Unplaceable, UserId, caps,
+};
 use std::collections::BTreeMap;
 
 /// The most jobs that are kept.
@@ -33,6 +35,8 @@ pub struct Schedule {
     pub(crate) allowance: i64,
     /// Whether the slice under way has cost a slice of that.
     pub(crate) gangs_charged: bool,
+    /// What capped users may still take, see `caps`.
+    pub(crate) allowances: BTreeMap<UserId, i64>,
     pub(crate) generation: u64,
 }
 
@@ -51,6 +55,8 @@ pub(crate) struct Job {
     /// How far a slice moves its virtual time, see `turn`.
     pub stride: u128,
     pub vtime: u128,
+    /// The same among its user's gangs alone, and never moved by others: see `caps`.
+    pub own_vtime: u128,
     /// Its request at a time, by its class.
     pub request: Request,
     /// The CPUs it had last; empty before its first slot.
@@ -172,6 +178,7 @@ impl Job {
     /// It has a slot in this slice, which moves its virtual time by `by`.
     pub fn charge(&mut self, slice: u64, by: u128) {
         self.vtime += by;
+        self.own_vtime += by;
         self.request.use_slot(by);
         self.charged = Some(slice);
     }
@@ -246,6 +253,7 @@ impl Schedule {
     pub fn new(config: Config, topology: Topology) -> Result<Schedule, Refusal> {
         config.validate()?;
         let allowance = 1000 - i64::from(config.cap_permille);
+        let allowances = caps::at_first(&config.caps, topology.len());
         Ok(Schedule {
             config,
             topology,
@@ -254,6 +262,7 @@ impl Schedule {
             floors: Floors([turn::START; 3]),
             debts: BTreeMap::new(),
             allowance,
+            allowances,
             gangs_charged: false,
             generation: 0,
         })
@@ -380,6 +389,10 @@ impl Schedule {
                 config.validate()?;
                 self.config = config;
             }
+            Event::Caps(caps) => {
+                Config { caps: caps.clone(), ..self.config.clone() }.validate()?;
+                self.cap_anew(caps);
+            }
         }
         self.weigh_anew(averages, anew);
         without_credit.into_iter().for_each(|job| self.forget_credit(job));
@@ -431,6 +444,7 @@ impl Schedule {
             weight: usual,
             stride: turn::stride(usual),
             vtime: self.floors.of(tier),
+            own_vtime: 0,
             request,
             last_cpus: CpuSet::new(),
             charged: None,
@@ -442,6 +456,7 @@ impl Schedule {
             (job.weight, job.stride) = (weight, turn::stride(weight));
             job.vtime += ahead;
         }
+        self.forget_own_credit(job);
         Ok(())
     }
 
@@ -470,5 +485,6 @@ impl Schedule {
         if let Some(job) = self.jobs.get_mut(&id) {
             job.raise_to_floor(self.floors.of(job.tier));
         }
+        self.forget_own_credit(id);
     }
 }

@@ -44,7 +44,11 @@ impl Schedule {
     /// The shares of all jobs that take turns, as
     /// [`share_wanted`](Schedule::share_wanted) gives them.
     pub fn shares(&self) -> BTreeMap<JobId, f64> {
-        self.shares_by(|_, _, _| false)
+        let mut shares = self.shares_by(|_, _, _| false);
+        let cap = f64::from(self.config.cap_permille) / 1000.0;
+        let whole = if self.rest.threads > 0 { 1.0 } else { cap };
+        self.within_caps(&mut shares, whole);
+        shares
     }
 
     /// The shares below which nobody falls, however gangs are packed.

@@ -22,7 +22,9 @@ use gang_schedule::{Config, CpuSet, JobId, Plan, clock};
 
 use crate::{
     Action, Backend, Control, EdgeActions, Group, InSlot, Members, Signal, Standing, Switchers,
-    Timetable, Validity, Weight, Word, lowered,
+    Timetable, Validity, Weight, Word,
+    load::{Load, Recurring, excessive},
+    lowered,
 };
 
 /// A job, as far as a switch is concerned.
@@ -68,6 +70,8 @@ pub struct Stretch<'a> {
     pub follows_gap: bool,
     /// All gangs are in one cpu cgroup, whose controls can be set.
     pub has_common_group: bool,
+    /// A switcher has time for so many actions of gangs at an edge.
+    pub actions_max: usize,
 }
 
 /// The weight of the cpu cgroup that all gangs have in common.
@@ -110,6 +114,8 @@ pub struct Composition {
     pub standings: BTreeMap<JobId, Standing>,
     /// When the threads of which job are restricted to which CPUs, in order of time.
     pub pins: Vec<Pin>,
+    /// Where switchers have no time for what the gangs ask of them.
+    pub excessive: Vec<Load>,
 }
 
 /// From then on, the threads of a job are restricted to these CPUs.
@@ -131,6 +137,7 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
     let mut written = BTreeMap::new();
     let mut signalled = BTreeMap::<JobId, (bool, u64)>::new();
     let mut edges = BTreeMap::<u64, EdgeActions>::new();
+    let mut recurring = BTreeMap::<u64, Vec<Recurring>>::new();
     let mut at_ns = stretch.from_ns;
     while at_ns < stretch.until_ns {
         let slice = clock::slice_at(stretch.config, at_ns);
@@ -159,7 +166,12 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
             let new_threads = at_ns == stretch.from_ns && stretch.gangs[&job].has_new_threads;
             if to != state.0 || moves || new_threads {
                 let list = if to == Standing::Raised { &mut edge.raise } else { &mut edge.lower };
-                list.push(parts.part(job, state.0, to, cpus, new_threads));
+                let has_pins = moves && parts.pins.iter().any(|pin| pin.job == job);
+                let part = parts.part(job, state.0, to, cpus, new_threads);
+                list.push(part);
+                if to != state.0 || has_pins {
+                    recurring.entry(at_ns).or_default().push(Recurring { job, part, has_pins });
+                }
                 *state = (to, cpus);
             }
         }
@@ -184,8 +196,14 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
                 continue;
             }
             signalled.insert(job, (goes_on, at_ns));
+            let mut recurs = |at_ns, part| {
+                let it = Recurring { job, part, has_pins: false };
+                recurring.entry(at_ns).or_default().push(it);
+                part
+            };
             if goes_on {
-                edge.notify_after.push(parts.signal(job, Signal::SlotBegins));
+                let part = parts.signal(job, Signal::SlotBegins);
+                edge.notify_after.push(recurs(at_ns, part));
             } else {
                 // Early enough to be heard: nobody answers, and nobody is waited for any longer.
                 let notice_ns = at_ns.saturating_sub(notice_ns(stretch.config));
@@ -195,7 +213,8 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
                         .or_insert(EdgeActions { at_ns: notice_ns, ..EdgeActions::default() }),
                     _ => &mut edge,
                 };
-                notice.notify_before.push(parts.signal(job, Signal::SlotEnds));
+                let part = parts.signal(job, Signal::SlotEnds);
+                notice.notify_before.push(recurs(notice.at_ns, part));
             }
         }
         if edge.parts().next().is_some() {
@@ -216,6 +235,7 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
         at_deadline.extend(parts.set_common_group(CommonWeight::None));
     }
     let pins = std::mem::take(&mut parts.pins);
+    let excessive = excessive(recurring.into_values(), &parts.shares, stretch.actions_max);
     let timetables = parts.into_shares().map(|parts| {
         // A switcher sleeps through an edge at which it has nothing to do.
         let has_work = |edge: &&EdgeActions| edge.parts().any(|part| !parts[part].is_empty());
@@ -241,6 +261,7 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
             .map(|(&job, state)| (job, state.0))
             .collect(),
         pins,
+        excessive,
     }
 }
 

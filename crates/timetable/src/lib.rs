@@ -10,6 +10,7 @@ mod attributes;
 mod backend;
 mod compose;
 pub mod follower;
+mod load;
 mod members;
 #[cfg(feature = "model")]
 pub mod model;
@@ -28,6 +29,7 @@ pub use attributes::{
 };
 pub use backend::{Backend, pause};
 pub use compose::{Composition, Gang, Pin, Stretch, compose};
+pub use load::Load;
 pub use members::{
     Controls, Gone, Members, Seen, Starter, THREADS_MAX, Thread, Turnover, is_outside,
 };

@@ -154,6 +154,17 @@ mod tests {
     }
 
     #[test]
+    fn crowded_job_is_shown_with_its_times() {
+        let (takes_ns, others_ns, edge_ns) = (1_500_000, 0, 1_000_000);
+        let crowded = v1::Crowded { size: 1500, size_max: 875, takes_ns, others_ns, edge_ns };
+        let state = v1::JobState::too_many_threads;
+        let details = v1::Job { state, crowded: Some(crowded), ..fixture::job(1, "pool") };
+        let text = text(&v1::ShowJob_Reply { details, processes: None }, 0, None);
+        let state = "no slots with 1500 threads, which take 1.5 ms to switch; there is 1 ms\n";
+        assert!(text.contains(state), "{text}");
+    }
+
+    #[test]
     fn a_job_that_is_left_to_linux_is_shown_so() {
         let of = |uncontended| {
             let details = v1::Job { uncontended, ..fixture::job(1, "lu") };

@@ -72,6 +72,8 @@ pub enum Kind {
     Decided,
     TooWide,
     ShortLived,
+    UserCap,
+    Overhead,
     Standby,
     Share,
     LessThanItsShare,
@@ -120,10 +122,12 @@ pub fn judge(evidence: Evidence<'_>) -> Verdict {
         // Nothing else explains a job that has no slots.
         Some(finding) => vec![finding],
         None => {
-            let looks: [fn(Evidence<'_>, &Derived) -> Option<Finding>; 13] = [
+            let looks: [fn(Evidence<'_>, &Derived) -> Option<Finding>; 15] = [
                 findings::width,
                 findings::short_lived,
                 findings::share,
+                findings::user_cap,
+                findings::overhead,
                 findings::standby,
                 findings::less_than_its_share,
                 findings::lost,

@@ -1,6 +1,7 @@
 //! The conductor, one step at a time.
 
 mod confined;
+mod crowding;
 mod effects;
 mod one;
 mod quotas;

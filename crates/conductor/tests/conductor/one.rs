@@ -30,12 +30,13 @@ pub fn conductor_with(has_common_group: bool) -> Conductor {
         passthrough: false,
         gaps: Gaps::new(0.05, config.gap, true),
     };
-    let limits = Limits { jobs: 8, jobs_per_user: 8, cpus_per_user: 64 };
+    let limits = Limits { jobs: 8, jobs_per_user: 8, cpus_per_user: 64, edge_ns: 1_000_000 };
     let inside = Terms::default();
     let settings = Tunables {
         limits,
         accounts: Accounts::default(),
         sharing: Sharing::ByProgram,
+        caps: [].into(),
         idle_after_ns: 1_000_000_000,
         inside,
         outside: None,

@@ -33,7 +33,7 @@ fn jobs_are_left_for_the_next_user() {
 #[test]
 fn limits_of_users_do_not_hold_the_daemons_user() {
     let mut core = conductor();
-    core.settings.limits = Limits { jobs: 8, jobs_per_user: 2, cpus_per_user: 4 };
+    core.settings.limits = Limits { jobs_per_user: 2, cpus_per_user: 4, ..core.settings.limits };
     let taken = |core: &mut Conductor, uid| {
         (0..9).take_while(|_| core.register(NOW, of(uid)).is_ok()).count()
     };

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use gang_conductor::{
-    Conductor, Due, Followed, Limits, Looked, NewThreads, Now, Suspension, life::State,
+    Conductor, Due, Followed, Looked, NewThreads, Now, Suspension, life::State,
     strays::JOBS_AT_ONCE,
 };
 use gang_schedule::JobId;
@@ -65,7 +65,8 @@ fn look_is_due_once_and_again_after_a_rest() {
 #[test]
 fn look_is_at_some_jobs_in_turn() {
     let mut core = conductor();
-    core.settings.limits = Limits { jobs: 400, jobs_per_user: 400, cpus_per_user: 400 };
+    core.settings.limits.jobs_per_user = 400;
+    (core.settings.limits.jobs, core.settings.limits.cpus_per_user) = (400, 400);
     let jobs: BTreeSet<JobId> = (1..=100).map(JobId).collect();
     for &id in &jobs {
         let threads: Vec<Thread> = match id.0 {

@@ -350,6 +350,7 @@ impl Stage {
             pages: &self.pages(),
             follows_gap: self.follows_gap,
             has_common_group: self.has_common_group,
+            actions_max: usize::MAX,
         })
     }
 

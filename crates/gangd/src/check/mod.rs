@@ -408,6 +408,7 @@ mod tests {
                 rest: CpuSet::from_iter([1]),
                 rest_turn: false,
                 rest_kept: 0,
+                beyond_caps: vec![],
                 capped: false,
                 fillers: Vec::new(),
                 paused: Vec::new(),

@@ -23,6 +23,7 @@ use gang_engine::{
     bound::{Bound, Linux},
     guardian,
     switcher::{Lookout, Switcher},
+    timing,
 };
 use gang_linux::{clock, clock::Alarm, process::Census, sched};
 use gang_schedule::JobId;
@@ -241,7 +242,9 @@ impl Conductor {
         let measured = planned.into_iter().filter(is_measured).collect();
         let singles = state.single_reader.as_ref().map_or(0.0, SingleReader::used);
         let used = self.client_priority.used() + self.survey.used() + singles;
-        let timings = self.switchers.iter().map(|switcher| &switcher.timings);
+        let timings = || self.switchers.iter().map(|switcher| &*switcher.timings);
+        state.core.saw_cost(now.monotonic_ns, || timing::action_ns(timings()));
+        let timings = timings();
         let lower_ns = || timings.map(|timings| timings.mean_lower_ns()).max().unwrap_or(0);
         let effects = state.core.publish(planning, &came, &measured, used, lower_ns);
         self.carry_out(now, effects);

@@ -742,6 +742,12 @@ pub fn log(notes: Vec<Note>) {
             Note::TooManyThreads(job) => {
                 tracing::warn!(%job, "more threads than gangd switches: no slots until it has fewer");
             }
+            Note::Crowded(job) => {
+                tracing::warn!(
+                    %job,
+                    "its threads take too much time to switch: no slots until it has fewer"
+                );
+            }
             Note::Disturbed => {
                 tracing::debug!("gangs that had the machine for themselves are disturbed");
             }

@@ -40,8 +40,8 @@ impl Gang {
     }
 }
 
-/// The figures of a gang are held against its row: whether it ran in slot on CPUs that no slot of it
-/// had.
+/// The figures of a gang are held against its row: whether it ran in slot on CPUs that no slot of
+/// it had.
 #[derive(Debug, Default)]
 struct Row {
     /// The CPUs of its slots, each with when these end (UTC). Slots that were taken back are here,

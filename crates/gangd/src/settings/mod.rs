@@ -41,9 +41,21 @@ pub struct Limits {
     pub cpus_per_user: usize,
     /// The weight of a job of one who is no administrator, 1 to 10,000.
     pub weight: u32,
+    /// Of a slice, what it may take to switch gangs at its beginning or at a gap, 1 to 50 percent.
+    pub switching_percent: u32,
     /// A message must arrive whole, and an answer be taken, within this time; 100 ms to 10 min.
     #[serde(deserialize_with = "time")]
     pub message_timeout: Duration,
+}
+
+/// Switching may take that long however short slices are.
+const EDGE_NS_MIN: u64 = 200_000;
+
+impl Limits {
+    /// The time that a switcher has for the gangs of an edge, in slices of that length.
+    fn edge_ns(&self, slice_ns: u64) -> u64 {
+        (slice_ns / 100 * u64::from(self.switching_percent)).max(EDGE_NS_MIN)
+    }
 }
 
 impl Default for Limits {
@@ -55,6 +67,7 @@ impl Default for Limits {
             clients_per_user: 64,
             cpus_per_user: 1_000_000,
             weight: Spec::DEFAULT_WEIGHT,
+            switching_percent: 5,
             message_timeout: Duration::from_secs(10),
         }
     }
@@ -205,9 +218,11 @@ impl Settings {
                 jobs: self.limits.jobs,
                 jobs_per_user: self.limits.jobs_per_user,
                 cpus_per_user: self.limits.cpus_per_user,
+                edge_ns: self.limits.edge_ns(slice_ns),
             },
             accounts: self.accounts.clone(),
             sharing: self.schedule.sharing.clone(),
+            caps: self.schedule.caps.clone(),
             idle_after_ns: self.idle_after.as_nanos() as u64,
             inside: inside.in_slices_of(own_ns, slice_ns),
             outside: self.working_hours.is_some().then_some(outside),
@@ -243,10 +258,16 @@ impl Settings {
     /// The settings in force once `new` was read: the rest of it takes effect only in another
     /// daemon.
     pub fn renewed(&self, new: Settings) -> Settings {
-        let Config { class_weights, class_slices, ref sharing, .. } = new.schedule;
-        let sharing = sharing.clone();
+        let Config { class_weights, class_slices, ref sharing, ref caps, .. } = new.schedule;
+        let (sharing, caps) = (sharing.clone(), caps.clone());
         Settings {
-            schedule: Config { class_weights, class_slices, sharing, ..self.schedule.clone() },
+            schedule: Config {
+                class_weights,
+                class_slices,
+                sharing,
+                caps,
+                ..self.schedule.clone()
+            },
             adapt_gaps: self.adapt_gaps,
             backend: self.backend,
             measure: self.measure,
@@ -399,7 +420,7 @@ impl Settings {
             ensure!((0.001..=0.5).contains(&cost), "proof_cost: {cost} is not 0.001 to 0.5");
             settings.proof_cost = cost;
         }
-        config.sharing = file.users.read(&file.groups)?;
+        (config.sharing, config.caps) = file.users.read(&file.groups)?;
         config.validate()?;
         let has_hours = settings.working_hours.is_some();
         let (inside, outside) = file.classes.read(config.slice_ns, has_hours)?;
@@ -416,6 +437,7 @@ impl Settings {
             clients_per_user,
             cpus_per_user,
             weight,
+            switching_percent,
             message_timeout,
         } = settings.limits;
         for (key, value, most) in [
@@ -425,6 +447,7 @@ impl Settings {
             ("clients_per_user", clients_per_user, 1_000),
             ("cpus_per_user", cpus_per_user, 1_000_000),
             ("weight", weight as usize, Spec::MAX_WEIGHT as usize),
+            ("switching_percent", switching_percent as usize, 50),
         ] {
             if !(1..=most).contains(&value) {
                 bail!("limits.{key}: {value} is not 1 to {most}");

@@ -33,7 +33,7 @@ fn example_equals_the_defaults() {
         .lines()
         .filter_map(|line| manual::setting(line.strip_prefix("# ")?).map(|(setting, _)| setting));
     // Nobody has these names.
-    let names = ["admin_group", "[users.", "[groups.", "share ="];
+    let names = ["admin_group", "[users.", "[groups.", "share =", "cap ="];
     let is_name = |line: &str| names.iter().any(|name| line.starts_with(name));
     let text = keys.filter(|line| !is_name(line)).collect::<Vec<_>>();
     let read = settings(&text.join("\n")).unwrap();
@@ -97,6 +97,26 @@ fn users_have_shares_of_their_own_or_of_a_group() {
     refused("[groups.nosuchgroup]\nshare = 1", "groups.nosuchgroup: there is no such group");
     refused("[users]\nshares = 'by-program'\n[users.root]\nshare = 1", "have no shares");
     refused("[limits]\nweight = 0", "limits.weight: 0 is not 1 to 10000");
+}
+
+#[test]
+fn users_have_caps_beside_their_shares() {
+    let caps = |text: &str| settings(text).map(|read| read.schedule.caps);
+    assert_eq!(caps("").unwrap(), [].into());
+    assert_eq!(caps("[users.root]\ncap = 25").unwrap(), [(UserId(0), 250)].into());
+    assert_eq!(caps("[users.root]\nshare = 50").unwrap(), [].into());
+    let by_program = "[users]\nshares = 'by-program'\n[users.root]\ncap = 50";
+    assert_eq!(caps(by_program).unwrap(), [(UserId(0), 500)].into());
+    let refused = |text: &str, why: &str| {
+        let error = format!("{:#}", caps(text).unwrap_err());
+        assert!(error.contains(why), "{error}");
+    };
+    refused("[users.root]\ncap = 101", "users.root.cap: 101 is not 1 to 100");
+    refused("[users.root]\ncap = 0", "users.root.cap: 0 is not 1 to 100");
+    refused("[users.root]\n", "users.root: it has neither a share nor a cap");
+    let both = settings("[users.root]\nshare = 300\ncap = 40").unwrap();
+    let renewed = settings("").unwrap().renewed(both);
+    assert_eq!(renewed.tunables(20_000_000).caps, [(UserId(0), 400)].into());
 }
 
 #[test]
@@ -224,6 +244,8 @@ fn every_wrong_key_is_named_with_its_line() {
         "[limits]\nclients = 1001",
         "[limits]\nclients_per_user = -1",
         "[limits]\ncpus_per_user = 1000001",
+        "[limits]\nswitching_percent = 0",
+        "[limits]\nswitching_percent = 51",
         "[limits]\nmessage_timeout = '1'",
         "[limits]\nmessage_timeout = '1ms'",
         "[limits]\nnosuchlimit = 1",

@@ -19,64 +19,78 @@ pub struct File {
     of: BTreeMap<String, Share>,
 }
 
-/// The share of a user, or of each member of a group.
+/// What a user has, or each member of a group.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Share {
     /// 1 to 10,000, where others have 100.
-    share: u32,
+    share: Option<u32>,
+    /// The most that his gangs have of the CPUs together, also where nobody else wants them: 1 to
+    /// 100 percent.
+    cap: Option<u32>,
 }
 
 impl Share {
-    fn checked(&self, key: &str) -> anyhow::Result<u32> {
-        let share = self.share;
-        ensure!(
-            (1..=Sharing::MAX).contains(&share),
-            "{key}.share: {share} is not 1 to {}",
-            Sharing::MAX
-        );
-        Ok(share)
+    /// His share, and his cap in ‰.
+    fn checked(&self, key: &str) -> anyhow::Result<[Option<u32>; 2]> {
+        let Share { share, cap } = *self;
+        let within = |value: Option<u32>, most| value.is_none_or(|it| (1..=most).contains(&it));
+        let most = Sharing::MAX;
+        ensure!(within(share, most), "{key}.share: {} is not 1 to {most}", share.unwrap_or(0));
+        ensure!(within(cap, 100), "{key}.cap: {} is not 1 to 100", cap.unwrap_or(0));
+        ensure!(share.or(cap).is_some(), "{key}: it has neither a share nor a cap");
+        Ok([share, cap.map(|percent| percent * 10)])
     }
 }
 
 impl File {
-    /// A share of a user's own comes before those of his groups, and of these the greatest counts.
-    pub fn read(&self, groups: &BTreeMap<String, Share>) -> anyhow::Result<Sharing> {
+    /// The shares of users, and their caps in ‰. What is a user's own comes before that of his
+    /// groups, and of these the greatest counts.
+    pub fn read(
+        &self,
+        groups: &BTreeMap<String, Share>,
+    ) -> anyhow::Result<(Sharing, BTreeMap<UserId, u32>)> {
         let by_program = match self.shares.as_deref() {
             None | Some("equal") => false,
             Some("by-program") => true,
             Some(other) => bail!("users.shares: {other:?} is none of equal, by-program"),
         };
-        if by_program && !(self.of.is_empty() && groups.is_empty()) {
+        let mut all = self.of.values().chain(groups.values());
+        if by_program && all.any(|it| it.share.is_some()) {
             bail!("users.shares: with by-program, users and groups have no shares");
         }
-        if by_program {
-            return Ok(Sharing::ByProgram);
-        }
-        let mut shares: BTreeMap<UserId, u32> = BTreeMap::new();
+        // Shares, and caps.
+        let mut found = [BTreeMap::new(), BTreeMap::new()];
         for (name, of_group) in groups {
             let key = format!("groups.{name}");
-            let share = of_group.checked(&key)?;
+            let values = of_group.checked(&key)?;
             let group =
                 Group::from_name(name).with_context(|| format!("{key}: cannot look it up"))?;
             let group = group.with_context(|| format!("{key}: there is no such group"))?;
             for member in group.mem {
                 // A member that is no user has no jobs.
                 if let Ok(Some(user)) = User::from_name(&member) {
-                    let his = shares.entry(UserId(user.uid.as_raw())).or_insert(share);
-                    *his = share.max(*his);
+                    for (of, value) in found.iter_mut().zip(values) {
+                        let Some(value) = value else { continue };
+                        let his = of.entry(UserId(user.uid.as_raw())).or_insert(value);
+                        *his = value.max(*his);
+                    }
                 }
             }
         }
         for (name, of_user) in &self.of {
             let key = format!("users.{name}");
-            let share = of_user.checked(&key)?;
+            let values = of_user.checked(&key)?;
             let user =
                 User::from_name(name).with_context(|| format!("{key}: cannot look it up"))?;
             let user = user.with_context(|| format!("{key}: there is no such user"))?;
-            shares.insert(UserId(user.uid.as_raw()), share);
+            for (of, value) in found.iter_mut().zip(values) {
+                of.extend(value.map(|value| (UserId(user.uid.as_raw()), value)));
+            }
         }
-        Ok(Sharing::ByUser(shares))
+        let [shares, caps] = found;
+        let sharing = if by_program { Sharing::ByProgram } else { Sharing::ByUser(shares) };
+        Ok((sharing, caps))
     }
 }
 

@@ -37,6 +37,10 @@ pub struct Switch {
     pub sizes: Vec<usize>,
 }
 
+/// Jobs of more threads alternate in slices of this length.
+const LONG_SLICES_FROM: usize = 256;
+const LONG_SLICE: Duration = Duration::from_millis(200);
+
 /// For what is asked in between takes CPU time from the switches.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
@@ -89,7 +93,9 @@ fn name(threads: usize, doing: Doing) -> String {
 }
 
 fn measure(lab: &Lab, threads: usize, doing: Doing) -> Result<Sample> {
-    let daemon = lab.daemon(&lab.settings(DaemonOptions::default()))?;
+    // An edge of shorter slices has no time for so many.
+    let slice = (threads > LONG_SLICES_FROM).then_some(LONG_SLICE);
+    let daemon = lab.daemon(&lab.settings(DaemonOptions { slice, ..DaemonOptions::default() }))?;
     let length = lab.length(Duration::from_secs(3));
     // Jobs last longer than the measurement, and are killed when it is over.
     let span = Span::soon(length + 2 * TIME_LIMIT);

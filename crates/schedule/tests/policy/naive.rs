@@ -5,6 +5,7 @@
 use crate::random::{self, Step};
 use gang_schedule::*;
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 
 const SLICE: u128 = 5_342_931_457_063_200 * 10_000;
 const START: u128 = SLICE * 10_000;
@@ -18,6 +19,8 @@ struct Job {
     tier: usize,
     weight: u128,
     vtime: u128,
+    /// Among the gangs of its user.
+    own: u128,
     /// The request: virtual time used of it, and slices left.
     used: u128,
     left: u32,
@@ -38,6 +41,8 @@ struct Naive {
     debts: Vec<(UserId, usize, u128)>,
     floors: [u128; 3],
     allowance: i64,
+    /// What capped users may still take, in ‰ of a CPU for a slice.
+    of_caps: Vec<(UserId, i64)>,
     /// Whether a gang had a slot in the slice under way at any time.
     with_gangs: bool,
 }
@@ -61,6 +66,11 @@ impl One {
     }
 }
 
+/// A row can be had at once.
+fn first_of_caps(caps: &BTreeMap<UserId, u32>, machine: usize) -> Vec<(UserId, i64)> {
+    caps.iter().map(|(&user, &cap)| (user, (1000 - i64::from(cap)) * machine as i64)).collect()
+}
+
 impl Naive {
     fn new(config: &Config, topology: &Topology) -> Naive {
         Naive {
@@ -74,6 +84,7 @@ impl Naive {
             debts: vec![],
             floors: [START; 3],
             allowance: 1000 - i64::from(config.cap_permille),
+            of_caps: first_of_caps(&config.caps, topology.cpus().len()),
             with_gangs: false,
         }
     }
@@ -181,6 +192,7 @@ impl Naive {
         let stride = SLICE * 100 / job.weight;
         job.charged = Some(slice);
         job.vtime += stride;
+        job.own += stride;
         (job.used, job.left) = (job.used + stride, job.left - 1);
         if job.left == 0 {
             (job.used, job.left) = (0, slices);
@@ -217,6 +229,16 @@ impl Naive {
     /// In another tier: ahead of its floor by as much as in the old one.
     fn moved(vtime: u128, old: usize, new: usize, floors: [u128; 3]) -> u128 {
         if old == new { vtime } else { floors[new] + vtime.saturating_sub(floors[old]) }
+    }
+
+    /// A job begins no further back than the last of its user's gangs.
+    fn is_owed_nothing(&mut self, id: u64) {
+        let user = self.job(JobId(id)).unwrap().spec.user;
+        let others = self.jobs.iter();
+        let others = others.filter(|it| it.id != id && it.spec.user == user && self.runnable(it));
+        let least = others.map(|job| job.own).min().unwrap_or(0);
+        let job = self.job(JobId(id)).unwrap();
+        job.own = job.own.max(least);
     }
 
     /// A job behind the floor starts there, and asks anew.
@@ -276,7 +298,10 @@ impl Naive {
             }
         }
         self.rest_weight = self.weigh_the_rest();
-        without_credit.into_iter().for_each(|id| self.raise_to_floor(id));
+        for id in without_credit {
+            self.raise_to_floor(id);
+            self.is_owed_nothing(id);
+        }
         true
     }
 
@@ -299,12 +324,14 @@ impl Naive {
                     tier,
                     weight: 0,
                     vtime: floors[tier],
+                    own: 0,
                     used: 0,
                     left,
                     last_cpus: vec![],
                     charged: None,
                 });
                 self.jobs.sort_by_key(|job| job.id);
+                self.is_owed_nothing(job.0);
                 nobody
             }
             Event::Departed { job } => {
@@ -358,6 +385,16 @@ impl Naive {
                 self.config.class_weights = *weights;
                 self.config.class_slices = *slices;
                 known.then(|| (self.jobs.iter().map(|job| job.id).collect(), vec![]))
+            }
+            Event::Caps(caps) => {
+                self.config.caps = caps.clone();
+                let before = std::mem::take(&mut self.of_caps);
+                self.of_caps = first_of_caps(caps, self.cpus.len());
+                for (user, left) in &mut self.of_caps {
+                    let had = before.iter().find(|(other, _)| other == user);
+                    *left = had.map_or(*left, |(_, had)| *had);
+                }
+                if caps.values().all(|cap| (1..=1000).contains(cap)) { nobody } else { None }
             }
             Event::Sharing(sharing) => {
                 self.config.sharing = sharing.clone();
@@ -493,6 +530,41 @@ impl Naive {
         line
     }
 
+    /// Who finds too little of his user's cap, and all of that user after him; others `paid`
+    /// before.
+    fn out_of_caps(&self, paid: &[u64]) -> Vec<u64> {
+        let mut out = vec![];
+        for &(user, left) in &self.of_caps {
+            let mut left = left;
+            let mut ended = false;
+            let is_his = |id: u64| {
+                self.jobs.iter().any(|job| job.id == id && job.spec.user == user)
+                    && !paid.contains(&id)
+            };
+            for tier in 0..3 {
+                let mut line = self.line(tier);
+                let own =
+                    |id: Option<u64>| self.jobs.iter().find(|job| Some(job.id) == id).unwrap().own;
+                line.sort_by_key(|one| (own(one.id), one.id));
+                for one in line.iter().filter(|one| one.id.is_some_and(is_his)) {
+                    left -= 1000 * one.width as i64;
+                    ended |= left < 0;
+                    out.extend(one.id.filter(|_| ended));
+                }
+            }
+        }
+        out.sort();
+        out
+    }
+
+    fn pay(&mut self, id: u64) {
+        let job = self.jobs.iter().find(|job| job.id == id).unwrap();
+        let (user, width) = (job.spec.user, self.width(&job.spec) as i64);
+        if let Some((_, left)) = self.of_caps.iter_mut().find(|(other, _)| *other == user) {
+            *left -= 1000 * width;
+        }
+    }
+
     fn rest_stride(&self, served: usize) -> u128 {
         SLICE * 100 * served as u128 / self.rest_weight
     }
@@ -501,6 +573,13 @@ impl Naive {
         let threads = self.threads as usize;
         self.allowance = self.allowance.min(999) + i64::from(self.config.cap_permille);
         let capped = self.allowance < 1000;
+        let machine = self.machine() as i64;
+        for (&user, &cap) in &self.config.caps {
+            let add = i64::from(cap) * machine;
+            let (_, left) = self.of_caps.iter_mut().find(|(other, _)| *other == user).unwrap();
+            *left = (*left).min(1000 * machine - 1) + add;
+        }
+        let out = self.out_of_caps(&[]);
         let mut free = self.machine();
         let mut served = 0;
         let mut rest_turn = capped;
@@ -520,7 +599,11 @@ impl Naive {
                 line.push(One { id: None, width: 1, vtime, since, stride, left, slices, weight });
                 line.sort_by_key(One::rank);
             }
-            let can_lead = |o: &One| o.width <= there && self.fits_beside(&row, o.id, &online);
+            let can_lead = |o: &One| {
+                !o.id.is_some_and(|id| out.contains(&id))
+                    && o.width <= there
+                    && self.fits_beside(&row, o.id, &online)
+            };
             let contenders: Vec<One> = line.iter().copied().filter(can_lead).collect();
             let others: Vec<One> = line.iter().copied().filter(|o| !can_lead(o)).collect();
             let weights: u128 = contenders.iter().map(|o| o.weight).sum();
@@ -563,6 +646,7 @@ impl Naive {
 
         for &(id, _) in &row {
             self.charge(id, slice);
+            self.pay(id);
         }
         if threads > 0 {
             self.rest_vtime += self.rest_stride(served);
@@ -603,6 +687,7 @@ impl Naive {
             rest_turn,
             rest_kept: rest_kept as u32,
             capped,
+            beyond_caps: out.iter().copied().map(JobId).collect(),
             fillers: vec![],
             paused: vec![],
         };
@@ -625,6 +710,13 @@ impl Naive {
         let owned = |cpu: u32| plan.row.iter().any(|slot| slot.cpus.contains(cpu));
         let free: Vec<u32> = online.iter().copied().filter(|&cpu| !owned(cpu)).collect();
         let mut left = free.len();
+        // Those in the row, and those that were there, have paid.
+        let paid = |job: &&Job| {
+            job.charged == Some(current.slice) || plan.row.iter().any(|slot| slot.job.0 == job.id)
+        };
+        let paid: Vec<u64> = self.jobs.iter().filter(paid).map(|job| job.id).collect();
+        let out = self.out_of_caps(&paid);
+        plan.beyond_caps = out.iter().copied().map(JobId).collect();
         let (mut entering, mut waiting): (Vec<(u64, usize)>, Vec<u64>) = (vec![], vec![]);
         for tier in 0..3 {
             let reserved = match tier {
@@ -641,11 +733,13 @@ impl Naive {
                     continue;
                 }
                 let fits = self.fits_beside(&entering, Some(id), &free);
-                if !current.capped && one.width <= left - reserved && fits {
+                let is_in = !current.capped && !out.contains(&id);
+                if is_in && one.width <= left - reserved && fits {
                     left -= one.width;
                     entering.push((id, one.width));
                     if self.job(JobId(id)).unwrap().charged != Some(current.slice) {
                         self.charge(id, current.slice);
+                        self.pay(id);
                     }
                 } else {
                     waiting.push(id);
@@ -821,12 +915,12 @@ fn first_of(may: &[Cpu], free: &[u32], (of, count): (Vec<u32>, usize), others: &
 fn can_be_met(free: &[u32], units: &Units) -> bool {
     let single: Vec<&Vec<u32>> =
         units.iter().flat_map(|(cpus, count)| std::iter::repeat_n(cpus, *count)).collect();
-    let mut owner = std::collections::BTreeMap::new();
+    let mut owner = BTreeMap::new();
     fn find(
         unit: usize,
         single: &[&Vec<u32>],
         free: &[u32],
-        owner: &mut std::collections::BTreeMap<u32, usize>,
+        owner: &mut BTreeMap<u32, usize>,
         seen: &mut Vec<u32>,
     ) -> bool {
         for &cpu in single[unit].iter().filter(|cpu| free.contains(cpu)) {

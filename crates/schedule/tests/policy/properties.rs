@@ -3,6 +3,7 @@
 use crate::random::{self, Step};
 use gang_schedule::*;
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 
 fn run(schedule: &mut Schedule, history: &[Step], mut seen: impl FnMut(&Schedule, &Plan)) {
     let (mut slice, mut last) = (0, None);
@@ -78,14 +79,14 @@ proptest! {
             let (a, b) = (one.plan(even as u64), other.plan(odd));
             prop_assert_eq!(check::plan(&other, &b), []);
             let Plan {
-                generation, row, rest, rest_turn, rest_kept, capped, fillers, paused, ..
+                generation, row, rest, rest_turn, rest_kept, capped, beyond_caps, fillers, paused, ..
             } = b;
             let (slice, start_ns, end_ns) = (a.slice, a.start_ns, a.end_ns);
             prop_assert_eq!(
                 a,
                 Plan {
                     generation, slice, start_ns, end_ns,
-                    row, rest, rest_turn, rest_kept, capped, fillers, paused,
+                    row, rest, rest_turn, rest_kept, capped, beyond_caps, fillers, paused,
                 }
             );
         }
@@ -110,6 +111,50 @@ proptest! {
         for slice in 1..20 {
             prop_assert!(schedule.plan(slice).diff(&first).is_empty());
         }
+    }
+
+    /// Over any stretch of slices, within a whole row.
+    #[test]
+    fn users_stay_within_their_caps(mut schedule in random::steady()) {
+        let machine = i64::from(schedule.topology().len());
+        let caps = schedule.config().caps.clone();
+        let mut over: BTreeMap<UserId, i64> = caps.keys().map(|&user| (user, 0)).collect();
+        for slice in 0..300 {
+            let plan = schedule.plan(slice);
+            for (user, over) in &mut over {
+                let is_his = |slot: &&Slot| schedule.spec(slot.job).unwrap().user == *user;
+                let used: usize = plan.row.iter().filter(is_his).map(|slot| slot.cpus.len()).sum();
+                *over = (*over).max(0) + 1000 * used as i64 - i64::from(caps[user]) * machine;
+                prop_assert!(*over <= 1000 * machine, "user {} is over by {over}", user.0);
+            }
+        }
+    }
+
+    /// A user alone on the machine has most of what his cap gives him, and each of his gangs has
+    /// slots. Allowance lapses where gangs that it is for do not fit side by side.
+    #[test]
+    fn capped_user_has_his_cap(
+        cap in 50u32..=1000,
+        widths in proptest::collection::vec(1u32..=8, 1..6),
+    ) {
+        let config = Config { caps: [(UserId(1), cap)].into(), ..Config::default() };
+        let mut schedule = Schedule::new(config, Topology::flat(8)).unwrap();
+        for (id, &cpus) in widths.iter().enumerate() {
+            let spec = Spec { user: UserId(1), ..Spec::new(cpus) };
+            schedule.apply(Event::Arrived { job: JobId(id as u64), spec }).unwrap();
+        }
+        let (mut used, mut slots) = (0, vec![0; widths.len()]);
+        for slice in 0..1000 {
+            for slot in schedule.plan(slice).row {
+                used += slot.cpus.len();
+                slots[slot.job.0 as usize] += 1;
+            }
+        }
+        let asked: u32 = widths.iter().sum();
+        // Gangs side by side may leave CPUs that fit none of them.
+        let least = (f64::from(cap) * 8.0 / 1000.0).min(f64::from(asked.min(8)) / 2.0);
+        prop_assert!(used as f64 + 16.0 >= least * 700.0, "{used} of {least} a slice");
+        prop_assert!(slots.iter().all(|&slots| slots > 0), "{slots:?}");
     }
 
     /// L8, over any stretch of slices.
@@ -164,6 +209,7 @@ fn the_checker_finds_what_is_wrong() {
     broken(check::RIGHT_PLACE, &|p| p.fillers.push(JobId(5)));
     broken(check::RIGHT_PLACE, &|p| p.fillers.push(JobId(98)));
     broken(check::CAP, &|p| p.capped = true);
+    broken(check::USER_CAP, &|p| p.beyond_caps.push(p.row[0].job));
     broken(check::CLOCK, &|p| p.end_ns += 1);
     broken(check::KEPT, &|p| p.rest_kept = 1);
     broken(check::MAXIMAL, &|p| {

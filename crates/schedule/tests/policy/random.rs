@@ -27,16 +27,24 @@ pub fn config() -> impl Strategy<Value = Config> {
     let express = proptest::option::of(percent());
     let weights = (express, percent(), percent())
         .prop_map(|(express, interactive, batch)| ClassWeights { express, interactive, batch });
-    (cap_permille, any::<bool>(), weights, class_slices(), sharing()).prop_map(
-        |(cap_permille, fill, class_weights, class_slices, sharing)| Config {
+    (cap_permille, any::<bool>(), weights, class_slices(), sharing(), caps()).prop_map(
+        |(cap_permille, fill, class_weights, class_slices, sharing, caps)| Config {
             cap_permille,
             fill,
             class_weights,
             class_slices,
             sharing,
+            caps,
             ..Config::default()
         },
     )
+}
+
+fn caps() -> impl Strategy<Value = std::collections::BTreeMap<UserId, u32>> {
+    prop_oneof![
+        2 => Just(Default::default()),
+        1 => proptest::collection::btree_map(user(), 1u32..=1000, 1..3),
+    ]
 }
 
 fn user() -> impl Strategy<Value = UserId> {
@@ -150,6 +158,10 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (sharing(), 0u32..8).prop_map(|(sharing, share)| Event::Sharing(match share {
             0 => Sharing::ByUser([(UserId(1), 0)].into()),
             _ => sharing,
+        })),
+        1 => (caps(), 0u32..8).prop_map(|(caps, cap)| Event::Caps(match cap {
+            0 => [(UserId(1), 1001)].into(),
+            _ => caps,
         })),
         1 => topology().prop_map(Event::Topology),
         1 => (class_weights(), class_slices(), 0u32..=20).prop_map(

@@ -18,6 +18,7 @@
 //! load 12 1=4 2=8                         runnable threads outside all jobs, and of which users
 //! users 1=200 2=100                       users share the machine, with these shares
 //! users no                                programs do
+//! caps 1=500                              users have so many ‰ of the CPUs at most
 //! online 0-3,8                            the CPUs of the machine that are online
 //! plan 6                                  the next six slices
 //! count 300                               the same, but says only how often
@@ -201,6 +202,7 @@ impl Session {
                 };
                 said = self.event(Event::Sharing(sharing));
             }
+            "caps" => said = self.event(Event::Caps(words.of_users())),
             "online" => {
                 let online: CpuSet = words.first.parse().unwrap();
                 let cpus = self.all.iter().copied().filter(|cpu| online.contains(cpu.id)).collect();

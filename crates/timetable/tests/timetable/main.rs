@@ -3,5 +3,6 @@
 mod attributes;
 mod backends;
 mod jobs;
+mod load;
 mod outside;
 mod weighed;

@@ -58,6 +58,7 @@ fn in_slot(members: &Members, in_slot: InSlot) -> BTreeMap<u32, Attributes> {
         pages: &[],
         follows_gap: true,
         has_common_group: false,
+        actions_max: 1_000,
     });
     let first = |timetable: &Timetable| {
         let edge = timetable.edges.first().filter(|edge| edge.at_ns == 0).cloned();

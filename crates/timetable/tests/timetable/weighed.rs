@@ -49,6 +49,7 @@ fn two_slices() -> (Config, Vec<Timetable>) {
         pages: &[],
         follows_gap: true,
         has_common_group: true,
+        actions_max: 1_000,
     });
     (config, composition.timetables)
 }

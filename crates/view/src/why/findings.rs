@@ -3,7 +3,7 @@
 use gang_protocol::limits::THREADS_MAX;
 use gang_protocol::name::escaped;
 use gang_protocol::v1::{
-    Class, Culprit, Decision, Guarantee, Job, JobState, Policy, ShortLived, Status,
+    Class, Crowded, Culprit, Decision, Guarantee, Job, JobState, Policy, ShortLived, Status,
 };
 
 use super::{Derived, Evidence, Finding, Grade, Kind, competes};
@@ -22,11 +22,21 @@ const SHARE_TOLERANCE: f64 = 0.05;
 const SKEW_MAX: f64 = 0.05;
 /// Of what it was promised, from where on the kernel keeps it short.
 const MEMORY_FULL: f64 = 0.95;
+/// The policy charges no more of a slice.
+const OVERHEAD_MAX: f64 = 9.0;
 /// Of the machine's memory that is free.
 const MEMORY_LEAST: f64 = 0.03;
 
 /// The threads of which a job has too many.
 pub fn crowd(job: &Job) -> String {
+    if let Some(Crowded { size, takes_ns, edge_ns, others_ns, .. }) = &job.crowded {
+        let others = match others_ns {
+            0 => String::new(),
+            _ => format!(", of which other jobs need {}", duration(*others_ns)),
+        };
+        let (takes, edge) = (duration(*takes_ns), duration(*edge_ns));
+        return format!("{size} threads, which take {takes} to switch; there is {edge}{others}");
+    }
     let whose = if job.single_threads == Some(true) { " in its processes" } else { "" };
     format!("more than {THREADS_MAX} threads{whose}")
 }
@@ -55,7 +65,13 @@ pub fn standing(job: &Job) -> Option<Finding> {
         JobState::too_many_threads => advised(
             Kind::Crowded,
             Bad,
-            format!("It has {}; a job gets no slots until it has fewer.", crowd(job)),
+            match &job.crowded {
+                Some(Crowded { size_max, .. }) => format!(
+                    "It has {}. It gets no slots until it has {size_max} threads at most.",
+                    crowd(job)
+                ),
+                None => format!("It has {}; a job gets no slots until it has fewer.", crowd(job)),
+            },
             "start fewer threads, or make several jobs of it".to_owned(),
         ),
         JobState::too_few_cpus => advised(
@@ -199,6 +215,40 @@ pub fn short_lived(Evidence { job, .. }: Evidence<'_>, _: &Derived) -> Option<Fi
             format!("let Linux alone schedule it (gang set {} --policy none)", job.id),
         ),
     }
+}
+
+/// An administrator has set what its owner's jobs have at most.
+pub fn user_cap(Evidence { job, .. }: Evidence<'_>, _: &Derived) -> Option<Finding> {
+    let cap = job.user_cap?;
+    advised(
+        Kind::UserCap,
+        Grade::Note,
+        format!(
+            "The jobs of its owner have no more than {} of the CPUs together, also where nobody else \
+             wants them.",
+            percent(cap)
+        ),
+        "have an administrator raise the cap ([users] or [groups] in gangd.toml)".to_owned(),
+    )
+}
+
+/// It pays for the switches of its threads.
+pub fn overhead(Evidence { job, .. }: Evidence<'_>, _: &Derived) -> Option<Finding> {
+    if job.overhead <= 0.0 {
+        return None;
+    }
+    advised(
+        Kind::Overhead,
+        Grade::Note,
+        format!(
+            "Switching its {} takes {} of a slice, which it is charged: it weighs {:.0} instead of {}.",
+            count(job.threads, "thread"),
+            percent(job.overhead),
+            job.weight as f64 / (1.0 + job.overhead.min(OVERHEAD_MAX)),
+            job.weight
+        ),
+        "start fewer threads, also of those that only wait".to_owned(),
+    )
 }
 
 /// The share of the job, and the owners of the rest.

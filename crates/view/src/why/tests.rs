@@ -1,6 +1,6 @@
 //! The judgement, case by case.
 
-use gang_protocol::v1::ShortLived as ShortLivedGang;
+use gang_protocol::v1::{self, ShortLived as ShortLivedGang};
 use gang_protocol::v1::{Class, Culprit, Guarantee, Measured, Memory, OnCpu, Policy};
 
 use super::*;
@@ -82,6 +82,33 @@ fn each_reason_is_found() {
             |job| (job.threads, job.state) = (4096, JobState::too_many_threads),
             |_| (),
             &[(Crowded, Bad)],
+        ),
+        (
+            "threads that take long to switch",
+            |job| {
+                job.state = JobState::too_many_threads;
+                job.crowded = Some(v1::Crowded {
+                    size: 3000,
+                    size_max: 1748,
+                    takes_ns: 750_000,
+                    others_ns: 500_000,
+                    edge_ns: 1_000_000,
+                });
+            },
+            |_| (),
+            &[(Crowded, Bad)],
+        ),
+        (
+            "a user with a cap",
+            |job| job.user_cap = Some(0.25),
+            |_| (),
+            &[(Share, Note), (UserCap, Note), (Coscheduled, Good)],
+        ),
+        (
+            "threads that it pays for",
+            |job| (job.threads, job.overhead) = (1004, 0.2),
+            |_| (),
+            &[(Share, Note), (Overhead, Note), (Coscheduled, Good)],
         ),
         ("CPUs went", |job| job.state = JobState::too_few_cpus, |_| (), &[(TooFewCpus, Bad)]),
         (
@@ -307,6 +334,33 @@ fn the_paragraph_is_plain() {
     let alone = Job { share_wanted: 1.0, share_had: 0.99, ..healthy() };
     let text = verdict_of(alone, |_| ()).paragraph();
     assert!(text.contains("Nothing keeps it from its speed"), "{text}");
+}
+
+#[test]
+fn numbers_of_a_crowded_job_are_said() {
+    let job = Job {
+        state: JobState::too_many_threads,
+        crowded: Some(v1::Crowded {
+            size: 3000,
+            size_max: 1748,
+            takes_ns: 750_000,
+            others_ns: 500_000,
+            edge_ns: 1_000_000,
+        }),
+        ..healthy()
+    };
+    let expected = "It has 3000 threads, which take 750 µs to switch; there is 1 ms, of which \
+                    other jobs need 500 µs. It gets no slots until it has 1748 threads at most.";
+    let text = verdict_of(job, |_| ()).paragraph();
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
+fn charge_for_switches_is_said() {
+    let text = verdict_of(Job { threads: 1004, overhead: 0.4, ..healthy() }, |_| ()).paragraph();
+    let expected = "Switching its 1004 threads takes 40.0 % of a slice, which it is charged: it \
+                    weighs 71 instead of 100.";
+    assert!(text.contains(expected), "{text}");
 }
 
 #[test]

@@ -93,6 +93,9 @@ impl World {
             return;
         }
         machine.orders_are_done();
+        if let Some(what) = daemon.overfull_edge() {
+            machine.violations.push(format!("each edge has time for its gangs: {what}"));
+        }
         let slice = slices::slice_at(config, now_ns);
         let in_gap = slices::in_gap(config, now_ns);
         let plan = core.schedule.plan_of(slice).filter(|_| is_covered);

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gang_conductor::{Counted, Followed, Looked, Now};
+use gang_conductor::{Counted, Eligibility, Followed, Looked, Now};
 use gang_schedule::JobId;
-use gang_timetable::{Action, Runnable, record::Placement};
+use gang_timetable::{Action, Group, Runnable, record::Placement};
 
 use super::{Daemon, Lane, MS, USERS};
 use crate::machine::Machine;
@@ -142,6 +142,42 @@ impl Daemon {
                 self.stray_is_back(machine, stray.job, stray.tid);
             }
         }
+    }
+
+    /// An edge for which some switcher has no time, of those after the first one, which states what
+    /// was there before. Gangs that take no turns any more leave their last slots as they can.
+    pub(super) fn overfull_edge(&self) -> Option<String> {
+        if self.core.is_crowding() {
+            return None;
+        }
+        let takes_turns = |job: &JobId| {
+            let job = self.core.jobs.get(job);
+            job.is_some_and(|job| self.core.eligibility(job) == Eligibility::TakesTurns)
+        };
+        let jobs = self.core.jobs.values().filter(|job| takes_turns(&job.id));
+        let members = jobs.filter_map(|job| job.home.as_ref()).map(|home| &home.members);
+        let tids: BTreeSet<u32> =
+            members.flat_map(|members| members.threads()).map(|thread| thread.tid).collect();
+        let counts = |action: &&Action| match action {
+            Action::Attributes { tid, .. } => tids.contains(tid),
+            Action::Signal { job, .. } | Action::Control { group: Group::Job(job), .. } => {
+                takes_turns(job)
+            }
+            Action::Control { group: Group::All, .. }
+            | Action::Affinity { .. }
+            | Action::Page { .. } => false,
+        };
+        let most = self.core.actions_max();
+        self.lanes.iter().enumerate().find_map(|(at, lane)| {
+            let later = lane.last.edges.iter().filter(|edge| edge.at_ns > lane.last.from_ns);
+            later.into_iter().find_map(|edge| {
+                let lists = [&edge.lower, &edge.raise, &edge.notify_before, &edge.notify_after];
+                let parts = lists.into_iter().flatten().map(|&part| &lane.last.parts[part]);
+                let count = parts.flatten().filter(counts).count();
+                let what = || format!("switcher {at} has {count} actions of {most}");
+                (count > most).then(what)
+            })
+        })
     }
 
     pub(super) fn read_planned(&mut self, machine: &mut Machine, job: JobId) -> bool {

@@ -246,7 +246,9 @@ impl World {
             1 => Sharing::ByUser([(UserId(USERS[0]), 200)].into()),
             _ => Sharing::ByProgram,
         };
-        let config = Config { slice_ns, gap, fill, sharing, ..Config::default() };
+        // One user has no more than a part.
+        let caps = if seed % 5 == 1 { [(UserId(USERS[1]), 400)].into() } else { [].into() };
+        let config = Config { slice_ns, gap, fill, sharing, caps, ..Config::default() };
         let mut machine = Machine::default();
         machine.backend = Some(backend);
         machine.all = (0..cpus).collect();

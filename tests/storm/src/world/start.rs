@@ -27,11 +27,15 @@ impl World {
             passthrough: self.seed % 5 != 0,
             gaps: Gaps::new(0.05, self.config.gap, self.config.gap.length_ns > 0),
         };
-        let limits = Limits { jobs: JOBS_MAX, jobs_per_user: JOBS_MAX, cpus_per_user: 256 };
+        // Some have time for a few threads alone.
+        let edge_ns = [MS, 4_000, 8_000, 2 * MS][self.seed as usize / 12 % 4];
+        let (jobs, jobs_per_user) = (JOBS_MAX, JOBS_MAX);
+        let limits = Limits { jobs, jobs_per_user, cpus_per_user: 256, edge_ns };
         let settings = Tunables {
             limits,
             accounts: Accounts::new(Vec::new(), [(SUBORDINATE, USERS[USERS.len() - 1])]),
             sharing: self.config.sharing.clone(),
+            caps: self.config.caps.clone(),
             idle_after_ns: 1_000 * MS,
             inside: Terms::default(),
             outside: None,

@@ -1,0 +1,114 @@
+//! Jobs whose threads take more time to switch than an edge has.
+
+use std::collections::BTreeSet;
+
+use gang_conductor::{
+    Conductor, Due, Effects, Eligibility, Followed, JobSeen, NewThreads, Note, Now, life::State,
+};
+use gang_schedule::JobId;
+use gang_timetable::{Attributes, Seen};
+
+use crate::one::{JOB, NOW, PID, candidate, cgroup, home, in_state};
+
+const OTHER: JobId = JobId(2);
+
+/// The daemon reads a job, which has so many threads from a number on.
+fn reads(core: &mut Conductor, id: JobId, first: u32, threads: u32) {
+    let home = core.jobs.get_mut(&id).and_then(|job| job.home.as_mut()).unwrap();
+    let now = Attributes::other(0);
+    let tids: Vec<u32> = (first..first + threads).collect();
+    home.members.update(&tids, |tid| {
+        let cpus = (0..4).collect();
+        Some(Seen { tid, now, cpus, were_given: false, original: None, started_by: None })
+    });
+    core.saw_members_of(id);
+    core.was_read(id);
+}
+
+/// Plans from so long after the beginning on.
+fn plans(core: &mut Conductor, after_ms: u64) -> Effects {
+    let after_ns = after_ms * 1_000_000;
+    let now = Now { utc_ns: NOW.utc_ns + after_ns, monotonic_ns: NOW.monotonic_ns + after_ns };
+    core.begin_step(now);
+    core.follow_thread_limit();
+    core.schedule.renew();
+    let due = core.due(now, 1, 1_000_000, NewThreads::Of([JOB].into()));
+    let Due::Plan { resume_ns, new_threads, .. } = due else { panic!("{due:?}") };
+    let (mut planning, _) = core.begin(now, resume_ns, new_threads, Followed::default());
+    core.plan(&mut planning);
+    core.publish(planning, &BTreeSet::new(), &BTreeSet::new(), 0.0, || 30_000)
+}
+
+/// Two gangs that need all four CPUs in turn, of so many threads each.
+fn two_gangs(threads: [u32; 2]) -> Conductor {
+    let mut core = in_state(State::Present);
+    core.change(JOB, |spec, _| (spec.cpus, spec.min_cpus) = (4, 4)).unwrap();
+    let mut other = candidate(4);
+    other.spec.min_cpus = 4;
+    assert_eq!(core.register(NOW, other), Ok(OTHER));
+    core.join(NOW, OTHER, home(cgroup())).unwrap();
+    reads(&mut core, JOB, PID, threads[0]);
+    reads(&mut core, OTHER, 100_000, threads[1]);
+    core
+}
+
+fn eligibilities(core: &Conductor) -> [Eligibility; 2] {
+    [JOB, OTHER].map(|id| core.eligibility(&core.jobs[&id]))
+}
+
+#[test]
+fn gangs_within_the_time_of_an_edge_take_turns() {
+    // Four switchers, each with 1,000 actions.
+    let mut core = two_gangs([2_000, 2_000]);
+    for at in 0..4 {
+        let notes = plans(&mut core, 40 * at).notes;
+        assert!(notes.iter().all(|note| !matches!(note, Note::Crowded(_))), "{notes:?}");
+    }
+    assert_eq!(eligibilities(&core), [Eligibility::TakesTurns; 2]);
+}
+
+#[test]
+fn larger_one_of_two_takes_no_turns_until_it_is_smaller() {
+    use Eligibility::{Asleep, TakesTurns, TooManyThreads};
+    let mut core = two_gangs([3_000, 2_000]);
+    assert!(plans(&mut core, 0).notes.contains(&Note::Crowded(JOB)));
+    assert_eq!(eligibilities(&core), [TooManyThreads, TakesTurns]);
+    let crowded = core.jobs[&JOB].crowded.clone().unwrap();
+    assert_eq!((crowded.size, crowded.size_max), (3_000, 1_748));
+    assert_eq!((crowded.takes_ns, crowded.others_ns), (750_000, 500_000));
+    let effects = plans(&mut core, 40);
+    assert!(effects.planned.plans.iter().all(|plan| plan.slot(JOB).is_none()));
+    // A few fewer are too many yet.
+    reads(&mut core, JOB, PID, 1_749);
+    assert_eq!(eligibilities(&core), [TooManyThreads, TakesTurns]);
+    reads(&mut core, JOB, PID, 1_748);
+    assert_eq!(eligibilities(&core), [Asleep, TakesTurns]);
+    let seen = JobSeen { id: JOB, cpu_time_ns: 1_000_000, waited_us: None };
+    assert!(!core.looked_at(NOW, seen));
+    assert_eq!(eligibilities(&core), [TakesTurns; 2]);
+    for at in 2..6 {
+        let notes = plans(&mut core, 40 * at).notes;
+        assert!(!notes.contains(&Note::Crowded(JOB)), "it has shrunk enough: {notes:?}");
+    }
+}
+
+#[test]
+fn crowded_job_is_tried_again_once_the_other_has_ended() {
+    let mut core = two_gangs([3_000, 2_000]);
+    plans(&mut core, 0);
+    reads(&mut core, JOB, PID, 3_000);
+    assert!(core.jobs[&JOB].crowded.is_some());
+    core.end(OTHER);
+    reads(&mut core, JOB, PID, 3_000);
+    assert_eq!(core.jobs[&JOB].crowded, None);
+}
+
+#[test]
+fn action_that_takes_longer_leaves_room_for_fewer() {
+    let mut core = two_gangs([1_500, 1_200]);
+    core.saw_cost(NOW.monotonic_ns, || Some(2_000));
+    core.saw_cost(NOW.monotonic_ns + 1, || panic!("it was measured just now"));
+    assert_eq!(core.actions_max(), 500);
+    assert!(plans(&mut core, 0).notes.contains(&Note::Crowded(JOB)));
+    assert_eq!(core.jobs[&JOB].crowded.as_ref().unwrap().takes_ns, 750_000);
+}

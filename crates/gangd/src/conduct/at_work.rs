@@ -68,6 +68,8 @@ struct Turn {
     client_priority: Arc<ClientPriority>,
     /// `None`: he has no line.
     user: Option<UserId>,
+    /// It is the first in the line of its user.
+    is_first: bool,
     tid: u32,
 }
 
@@ -88,15 +90,28 @@ impl Workers {
     }
 }
 
-impl Drop for Turn {
-    fn drop(&mut self) {
+impl Turn {
+    /// It does not work for now, and leaves the line of its user.
+    fn pause(&mut self) {
         let mut lines = self.client_priority.workers.lines();
         lines.tids.remove(&self.tid);
-        let Some(next) = self.user.and_then(|user| lines.of_users.leave(user)) else { return };
+        let line = self.user.filter(|_| std::mem::take(&mut self.is_first));
+        let Some(next) = line.and_then(|user| lines.of_users.leave(user)) else { return };
         lines.tids.insert(next.tid);
         drop(lines);
         next.is_at_work.store(true, Ordering::Release);
         next.thread.unpark();
+    }
+
+    /// It goes on, outside of the line.
+    fn go_on(&self) {
+        self.client_priority.workers.lines().tids.insert(self.tid);
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.pause();
     }
 }
 
@@ -118,7 +133,7 @@ pub fn begin(client_priority: &Arc<ClientPriority>, user: UserId, has_line: bool
     while !waiter.is_at_work.load(Ordering::Acquire) {
         thread::park();
     }
-    let turn = Turn { client_priority: client_priority.clone(), user, tid };
+    let turn = Turn { client_priority: client_priority.clone(), user, is_first: true, tid };
     TURN.set(Some(turn));
     wait_for_time();
 }
@@ -140,6 +155,15 @@ pub fn wait_for_time() {
 /// The calling thread is not at work any more, since its request is over or waits.
 pub fn leave() {
     drop(TURN.take());
+}
+
+/// Does something that waits for a client, outside of the line. The calling thread goes on as one
+/// at work, if it was one: its time is not that of other programs.
+pub fn outside<T>(waits: impl FnOnce() -> T) -> T {
+    TURN.with_borrow_mut(|turn| turn.as_mut().map(Turn::pause));
+    let done = waits();
+    TURN.with_borrow(|turn| turn.as_ref().map(Turn::go_on));
+    done
 }
 
 /// Whether the time of the conductor for what the calling thread asks now is not the gangs'.
@@ -195,6 +219,25 @@ mod tests {
         second.join().unwrap();
         assert_eq!(served.recv().unwrap(), "second");
         assert_eq!(at_work(&client_priority), 0);
+    }
+
+    #[test]
+    fn thread_that_waited_for_a_client_is_at_work_outside_of_the_line() {
+        let client_priority = ClientPriority::new(false);
+        begin(&client_priority, ONE, true);
+        let serves_another = || {
+            let client_priority = client_priority.clone();
+            thread::spawn(move || begin(&client_priority, ONE, true)).join().unwrap();
+        };
+        outside(|| {
+            assert_eq!(at_work(&client_priority), 0);
+            serves_another();
+        });
+        assert_eq!(at_work(&client_priority), 1);
+        serves_another();
+        leave();
+        assert_eq!(at_work(&client_priority), 0);
+        serves_another();
     }
 
     #[test]

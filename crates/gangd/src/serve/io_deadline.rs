@@ -91,12 +91,13 @@ impl DeadlineWriter {
         let io_deadline = self.io_deadline;
         let ends = *self.ends.get_or_insert_with(|| Instant::now() + io_deadline);
         self.stream.set_write_timeout(Some(left(ends)?))?;
-        if !is_writable(&self.stream) {
-            // No other request of its user waits for a client that does not read.
-            at_work::leave();
-        }
         // A call for more than the kernel takes in one piece waits for each piece as long.
-        self.stream.write(&bytes[..bytes.len().min(PIECE)])
+        let piece = &bytes[..bytes.len().min(PIECE)];
+        if is_writable(&self.stream) {
+            return self.stream.write(piece);
+        }
+        // No other request of its user waits for a client that does not read.
+        at_work::outside(|| self.stream.write(piece))
     }
 }
 

@@ -5,9 +5,10 @@
 //! client that asks much would leave nothing to the others.
 //!
 //! Approach: an allowance grows with time, up to a little that is saved. Each user who asked lately
-//! has an equal part of its growth, and saves as large a part for himself. His use is taken off his
-//! part and off the whole. A newcomer finds his part even where the whole is used up. The
-//! whole is below 0 then, and the others wait until it has grown again.
+//! has an equal part of its growth, and saves as large a part for himself. What is used is taken
+//! off his part and off the whole: time of a thread that serves him before the gangs, and time of
+//! the conductor for what he asks of it. A newcomer finds his part even where the whole is used
+//! up. The whole is below 0 then, and the others wait until it has grown again.
 //!
 //! Properties: all together take no more than [`SHARE`] of one CPU, besides what was saved and the
 //! parts that newcomers find: the n-th user of those who asked lately finds an n-th of
@@ -72,6 +73,20 @@ impl Allowance {
         part.at_ns = now_ns;
         part.is_newcomer &= part.left_ns > 0.0;
         part.is_newcomer || (part.left_ns > 0.0 && self.left_ns > 0.0)
+    }
+
+    /// How long until a user has something left, if nobody uses anything.
+    pub fn due_in_ns(&mut self, now_ns: u64, payer: Payer) -> u64 {
+        self.pass(now_ns);
+        let parts = self.parts.len() as f64;
+        let grows_in = |left_ns: f64, share: f64| {
+            if left_ns > 0.0 { 0 } else { (-left_ns / share).ceil() as u64 + 1 }
+        };
+        match self.parts.get(&payer) {
+            Some(part) if part.is_newcomer => 0,
+            Some(part) => grows_in(part.left_ns, SHARE / parts).max(grows_in(self.left_ns, SHARE)),
+            None => 0,
+        }
     }
 
     /// The share of one CPU that was used lately.
@@ -167,6 +182,25 @@ mod tests {
             })
             .fold((0, 0), |(one, other), (of_one, of_other)| (one + of_one, other + of_other));
         assert!(one.abs_diff(other) < 3 * MS, "{one} and {other}");
+    }
+
+    #[test]
+    fn who_waits_until_it_is_due_has_something_left() {
+        let mut allowance = Allowance::new(0);
+        assert_eq!(allowance.due_in_ns(0, ONE), 0, "a newcomer finds his part");
+        assert!(allowance.charge(0, ONE, MS));
+        assert_eq!(allowance.due_in_ns(0, ONE), 0);
+        let mut now_ns = 0;
+        for used_ms in [12, 30, 1] {
+            for payer in [ONE, OTHER] {
+                allowance.charge(now_ns, payer, used_ms * MS);
+                let due_in_ns = allowance.due_in_ns(now_ns, payer);
+                assert!(used_ms == 1 || due_in_ns > used_ms * MS, "{due_in_ns}");
+                now_ns += due_in_ns;
+                assert_eq!(allowance.due_in_ns(now_ns, payer), 0);
+                assert!(allowance.charge(now_ns, payer, 0), "{used_ms} ms");
+            }
+        }
     }
 
     #[test]

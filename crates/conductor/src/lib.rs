@@ -11,6 +11,7 @@
 //! - [`activity`]: when a job falls asleep, and when it wakes.
 //! - [`admission`]: whether there is memory and disk for a job.
 //! - [`allowance`]: how much of a CPU the daemon may take before the gangs.
+//! - [`at_work`]: requests beyond the allowance, one of each user at a time.
 //! - [`confinement`]: which CPUs the threads of jobs may use.
 //! - [`eligibility`]: whether a job takes turns, and if not, why.
 //! - [`forecast`]: plans that are made ahead, and taken back when something changes.
@@ -30,6 +31,7 @@ pub mod accounts;
 pub mod activity;
 pub mod admission;
 pub mod allowance;
+pub mod at_work;
 mod conductor;
 pub mod confinement;
 pub mod crowding;

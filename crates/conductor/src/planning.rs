@@ -18,7 +18,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gang_schedule::{Config, CpuSet, JobId, Plan, clock as slices};
+use gang_schedule::{Config, CpuSet, Gap, JobId, Plan, clock as slices};
 use gang_timetable::{
     Action, Backend, Gang, InSlot, Signal, Standing, Stretch, compose, record::Placement,
 };
@@ -181,6 +181,13 @@ impl Conductor {
     /// The gangs in the last timetable.
     pub fn planned_gangs(&self) -> &BTreeSet<JobId> {
         self.published.gangs()
+    }
+
+    /// The gaps between the slots of raised gangs; `None` where nobody is raised.
+    pub fn gap_of_raised(&self) -> Option<Gap> {
+        let is_raised =
+            |id: &JobId| self.jobs.get(id).is_some_and(|job| job.in_slot != InSlot::Uncontended);
+        self.planned_gangs().iter().any(is_raised).then(|| self.published_config().gap)
     }
 
     fn is_quiet(&self) -> bool {

@@ -49,6 +49,30 @@ impl<T> Turns<T> {
     }
 }
 
+/// The share of the last measurement in the mean.
+const NEWEST: f64 = 0.1;
+
+/// What a request costs the conductor besides its own time: to wake, and to look at what is due.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Overhead {
+    mean_ns: f64,
+}
+
+impl Overhead {
+    /// Takes note of the time that so many requests took in a step in which nothing else was done,
+    /// and of their own time.
+    pub fn saw(&mut self, requests: u32, took_ns: u64, own_ns: u64) {
+        if requests > 0 {
+            let each_ns = took_ns.saturating_sub(own_ns) as f64 / f64::from(requests);
+            self.mean_ns += (each_ns - self.mean_ns) * NEWEST;
+        }
+    }
+
+    pub fn ns(&self) -> u64 {
+        self.mean_ns as u64
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,5 +90,16 @@ mod tests {
         assert_eq!(next, [(2, 0), (0, 0), (1, 1), (2, 1), (1, 2), (1, 3)]);
         assert_eq!(std::iter::from_fn(|| turns.pop()).count(), 96);
         assert!(turns.is_empty());
+    }
+
+    #[test]
+    fn overhead_is_that_of_the_last_requests() {
+        let mut overhead = Overhead::default();
+        overhead.saw(0, 1_000_000, 0);
+        assert_eq!(overhead.ns(), 0);
+        (0..100).for_each(|_| overhead.saw(2, 50_000, 10_000));
+        assert!(overhead.ns().abs_diff(20_000) < 10, "{}", overhead.ns());
+        (0..100).for_each(|_| overhead.saw(1, 3_000, 5_000));
+        assert!(overhead.ns() < 10, "{}", overhead.ns());
     }
 }

@@ -45,6 +45,14 @@ impl Event {
     pub fn load(threads: u32) -> Event {
         Event::Load { threads, of_users: BTreeMap::new() }
     }
+
+    /// The job that takes no turns from now on.
+    pub(crate) fn leaver(&self) -> Option<JobId> {
+        match self {
+            Event::Departed { job } | Event::Slept { job } | Event::Suspended { job } => Some(*job),
+            _ => None,
+        }
+    }
 }
 
 /// Why an event or a configuration was not accepted. Nothing was changed.

@@ -315,8 +315,9 @@ impl Schedule {
         if self.is_known(&event) {
             return Ok(());
         }
-        // Of those who could run before.
-        let averages = Tier::ALL.map(|tier| self.average(tier));
+        // Of those who could run before, and stay: who leaves takes his place along.
+        let leaver = event.leaver();
+        let averages = Tier::ALL.map(|tier| self.average(tier, leaver));
         let mut anew = Anew::Nothing;
         let mut without_credit = Vec::new();
         match event {
@@ -467,11 +468,12 @@ impl Schedule {
         }
     }
 
-    /// The average virtual time of those who can run; the floor where nobody can.
-    fn average(&self, tier: Tier) -> u128 {
+    /// The average virtual time of those who can run, without one of them; the floor where nobody
+    /// can.
+    fn average(&self, tier: Tier, without: Option<JobId>) -> u128 {
         let machine = self.topology.len();
-        let can_run = |job: &Job| job.readiness() == Readiness::Runnable;
-        let gangs = self.jobs.iter().filter(|(_, job)| job.tier == tier && can_run(job));
+        let can_run = |id, job: &Job| job.readiness() == Readiness::Runnable && without != Some(id);
+        let gangs = self.jobs.iter().filter(|(id, job)| job.tier == tier && can_run(**id, job));
         let mut turns: Vec<Turn> = gangs.map(|(&id, job)| job.turn(id)).collect();
         if tier == Tier::Shared && self.rest.threads > 0 {
             turns.push(self.rest.turn(machine));

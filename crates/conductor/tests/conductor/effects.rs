@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use gang_conductor::{Conductor, Due, Effects, Followed, NewThreads, Note, Now, life::State};
 use gang_schedule::{CpuSet, JobId};
-use gang_timetable::{Action, EdgeActions, Known, SchedPolicy, Timetable};
+use gang_timetable::{Action, EdgeActions, InSlot, Known, SchedPolicy, Timetable};
 
 use crate::one::{JOB, NOW, PID, candidate, cgroup, home, in_state};
 
@@ -42,6 +42,17 @@ fn cpus_are_given_only_where_their_pins_come_first() {
     for cpus in given {
         assert!(effects.pins.contains(&(JOB, cpus.clone())), "{cpus} is not on file");
     }
+}
+
+#[test]
+fn gaps_are_those_between_slots_of_raised_gangs() {
+    let mut core = in_state(State::Present);
+    assert_eq!(core.gap_of_raised(), None, "nothing was planned yet");
+    let effects = planned(&mut core);
+    let gap = core.gap_of_raised().unwrap();
+    assert!(gap == effects.planned.config.gap && gap.length_ns > 0, "{gap:?}");
+    core.job_mut(JOB).unwrap().in_slot = InSlot::Uncontended;
+    assert_eq!(core.gap_of_raised(), None, "it is left to Linux");
 }
 
 #[test]

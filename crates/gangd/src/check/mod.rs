@@ -32,7 +32,7 @@ use gang_schedule::{Config, CpuSet, JobId, Plan, Schedule, check, clock as slice
 use gang_timetable::{Backend, InSlot, Standing};
 
 use crate::{
-    conduct::{requests::Handle, state::State},
+    conduct::{at_work, requests::Handle, state::State},
     daemon::Daemon,
     error::Error,
 };
@@ -91,6 +91,8 @@ impl Checks {
 
 /// Checks everything; returns how much there was to check, and what does not hold.
 pub fn all(daemon: &Daemon) -> Result<Found, Error> {
+    // One is made at a time, for whomever, and waits for slices in between.
+    at_work::leave();
     daemon.checks.since(clock::monotonic_ns(), || of_everything(daemon))
 }
 

@@ -6,8 +6,10 @@
 //! Approach: threads that serve clients are real-time ones above the gangs, as long as all of them
 //! together, and those of each user, keep to an allowance ([`gang_conductor::allowance`]). Beyond
 //! it they are ordinary threads, until it has grown again. Requests for which no gang waits, such
-//! as those of views, are always served by ordinary threads. The reader of CPUs
-//! ([`super::readers`]) has an allowance of its own.
+//! as those of views, are always served by ordinary threads. Of these, one of each user is at work
+//! at a time ([`super::at_work`]). The time that the conductor takes for a request is before the
+//! gangs in any case: it is charged, too, and a user who has nothing left is served in gaps. Each
+//! reader ([`super::readers`]) has an allowance of its own.
 //!
 //! Properties: however much clients ask for, gangs lose no more than the allowance. The part of it
 //! that was used lengthens the gaps. So gangs and daemon together leave ordinary threads what the
@@ -15,15 +17,18 @@
 
 use std::sync::{
     Arc, Mutex, PoisonError,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-use gang_conductor::{allowance::Allowance, turns::Payer};
+use gang_conductor::{allowance::Allowance, at_work::begins_in_ns, turns::Payer};
 use gang_linux::{
     clock,
     sched::{self, Attributes},
 };
+use gang_schedule::{Gap, UserId};
 use gang_timetable::priority;
+
+use super::at_work::{self, Workers};
 
 /// The allowance of all threads that share it.
 #[derive(Debug)]
@@ -31,13 +36,50 @@ pub struct ClientPriority {
     allowance: Option<Mutex<Allowance>>,
     /// The share that was used lately, as last asked for: the bits of an `f64`.
     used: AtomicU64,
+    pub gangs: RaisedGangs,
+    pub workers: Workers,
+}
+
+/// When gangs are raised, as the conductor last published.
+#[derive(Debug, Default)]
+pub struct RaisedGangs {
+    are_there: AtomicBool,
+    gap_period_ns: AtomicU64,
+    gap_length_ns: AtomicU64,
+}
+
+impl RaisedGangs {
+    /// Takes note of the gaps between slots; `None` where nobody is raised.
+    pub fn follow(&self, gap: Option<Gap>) {
+        if let Some(Gap { period_ns, length_ns }) = gap {
+            self.gap_period_ns.store(period_ns, Ordering::Relaxed);
+            self.gap_length_ns.store(length_ns, Ordering::Relaxed);
+        }
+        self.are_there.store(gap.is_some(), Ordering::Release);
+    }
+
+    /// How long until a request may begin that its user's allowance permits in `due_in_ns`.
+    fn begins_in_ns(&self, due_in_ns: u64) -> u64 {
+        if !self.are_there.load(Ordering::Acquire) {
+            return 0;
+        }
+        let period_ns = self.gap_period_ns.load(Ordering::Relaxed);
+        let length_ns = self.gap_length_ns.load(Ordering::Relaxed).min(period_ns);
+        begins_in_ns(Gap { period_ns, length_ns }, clock::utc_ns(), due_in_ns)
+    }
+
+    /// Whether nobody is raised at this moment.
+    pub fn leave_time(&self) -> bool {
+        self.begins_in_ns(u64::MAX) == 0
+    }
 }
 
 impl ClientPriority {
     /// No thread is lifted where threads are not `realtime`.
     pub fn new(realtime: bool) -> Arc<ClientPriority> {
         let allowance = realtime.then(|| Mutex::new(Allowance::new(clock::monotonic_ns())));
-        Arc::new(ClientPriority { allowance, used: AtomicU64::new(0) })
+        let (gangs, workers) = Default::default();
+        Arc::new(ClientPriority { allowance, used: AtomicU64::new(0), gangs, workers })
     }
 
     fn charge(&self, payer: Payer, used_ns: u64) -> bool {
@@ -45,6 +87,15 @@ impl ClientPriority {
             let mut allowance = allowance.lock().unwrap_or_else(PoisonError::into_inner);
             allowance.charge(clock::monotonic_ns(), payer, used_ns)
         })
+    }
+
+    /// How long until a request of a user may begin that an ordinary thread serves.
+    pub fn begins_in_ns(&self, user: UserId) -> u64 {
+        let Some(allowance) = &self.allowance else { return 0 };
+        let mut allowance = allowance.lock().unwrap_or_else(PoisonError::into_inner);
+        let due_in_ns = allowance.due_in_ns(clock::monotonic_ns(), Some(user));
+        drop(allowance);
+        self.gangs.begins_in_ns(due_in_ns)
     }
 
     /// The share of one CPU that was used lately. Never waits: the holder of the lock may be an
@@ -63,6 +114,8 @@ impl ClientPriority {
 pub struct ThreadPriority {
     client_priority: Arc<ClientPriority>,
     payer: Payer,
+    /// Its user's requests wait for each other.
+    has_line: bool,
     is_above: bool,
     /// CPU time up to which it was charged.
     charged_ns: u64,
@@ -74,25 +127,52 @@ impl ThreadPriority {
     pub fn of(client_priority: &Arc<ClientPriority>, payer: Payer) -> ThreadPriority {
         let client_priority = client_priority.clone();
         let charged_ns = clock::thread_cpu_ns();
-        let mut priority = ThreadPriority { client_priority, payer, is_above: false, charged_ns };
+        let mut priority =
+            ThreadPriority { client_priority, payer, has_line: true, is_above: false, charged_ns };
         priority.renew();
         priority
     }
 
-    /// Charges the thread for the time it used, and lifts it above the gangs where something is
-    /// left.
+    /// No limit of users holds this one: his requests wait for none of his own.
+    #[must_use]
+    pub fn without_line(mut self) -> ThreadPriority {
+        self.has_line = false;
+        self
+    }
+
+    /// What was to be done is done. Charges the thread for the time it used, and lifts it above the
+    /// gangs where something is left.
     pub fn renew(&mut self) {
-        let now_ns = clock::thread_cpu_ns();
-        let used_ns = now_ns.saturating_sub(std::mem::replace(&mut self.charged_ns, now_ns));
-        let used_ns = if self.is_above { used_ns } else { 0 };
-        let is_due = self.client_priority.charge(self.payer, used_ns);
+        at_work::leave();
+        let is_due = self.charge();
         self.set(is_due);
     }
 
-    /// Makes it an ordinary thread until its priority is renewed.
+    /// A request is to be read. A thread that is not above the gangs has its turn first.
+    pub fn begin(&mut self) {
+        if let (false, Some(user)) = (self.is_above, self.payer) {
+            at_work::begin(&self.client_priority, user, self.has_line);
+        }
+    }
+
+    /// Makes it an ordinary thread until its priority is renewed, and waits for its turn.
     pub fn lower(&mut self) {
-        self.renew();
-        self.set(false);
+        if self.is_above {
+            self.charge();
+            self.set(false);
+        }
+        self.begin();
+    }
+
+    /// True where there is something left for its user.
+    fn charge(&mut self) -> bool {
+        let now_ns = clock::thread_cpu_ns();
+        let used_ns = now_ns.saturating_sub(std::mem::replace(&mut self.charged_ns, now_ns));
+        let used_ns = if self.is_above { used_ns } else { 0 };
+        // What the daemon asks for itself is asked by nobody.
+        let asked_ns = at_work::take_asked_ns();
+        let asked_ns = if self.payer.is_some() { asked_ns } else { 0 };
+        self.client_priority.charge(self.payer, used_ns + asked_ns)
     }
 
     fn set(&mut self, above: bool) {
@@ -100,6 +180,12 @@ impl ThreadPriority {
         if above != self.is_above && sched::set(0, &wanted).is_ok() {
             self.is_above = above;
         }
+    }
+}
+
+impl Drop for ThreadPriority {
+    fn drop(&mut self) {
+        at_work::leave();
     }
 }
 
@@ -116,5 +202,20 @@ mod tests {
         let _held = client_priority.allowance.as_ref().unwrap().lock().unwrap();
         assert_eq!(client_priority.used(), used);
         assert_eq!(ClientPriority::new(false).used(), 0.0);
+    }
+
+    #[test]
+    fn requests_wait_only_for_gangs_that_are_raised() {
+        let user = UserId(7);
+        let client_priority = ClientPriority::new(true);
+        client_priority.charge(Some(user), 50_000_000);
+        assert_eq!(client_priority.begins_in_ns(user), 0, "there are no gangs");
+        client_priority.gangs.follow(Some(Gap::NONE));
+        assert!(client_priority.begins_in_ns(user) > 0 && !client_priority.gangs.leave_time());
+        assert_eq!(client_priority.begins_in_ns(UserId(8)), 0, "he has used nothing");
+        client_priority.gangs.follow(Some(Gap { period_ns: 1000, length_ns: 1000 }));
+        assert!(client_priority.begins_in_ns(user) == 0 && client_priority.gangs.leave_time());
+        client_priority.gangs.follow(None);
+        assert!(client_priority.gangs.leave_time());
     }
 }

@@ -140,9 +140,10 @@ impl Conductor {
     fn run(mut self) {
         loop {
             let seen = self.alarm.seen();
-            let now = now();
+            let (now, before_ns) = (now(), clock::thread_cpu_ns());
             self.state.core.begin_step(now);
-            self.run_requests();
+            self.state.requests_ns = 0;
+            let requests = self.run_requests();
             if self.state.stopped {
                 break;
             }
@@ -153,6 +154,12 @@ impl Conductor {
             }
             self.state.follow_orders();
             let mut sleep_ns = self.do_what_is_due(now);
+            self.client_priority.gangs.follow(self.state.core.gap_of_raised());
+            if requests > 0 && sleep_ns > 0 {
+                let took_ns = clock::thread_cpu_ns() - before_ns;
+                let State { request_overhead, requests_ns, .. } = &mut self.state;
+                request_overhead.saw(requests, took_ns, *requests_ns);
+            }
             if let Some(due_in_ns) = self.thread_starts.due_in_ns(clock::monotonic_ns()) {
                 sleep_ns = sleep_ns.min(due_in_ns);
             }
@@ -164,19 +171,21 @@ impl Conductor {
         // The switchers end now, and take every gang that is still raised out of its slot.
     }
 
-    /// Runs requests by turns among users, for a while.
-    fn run_requests(&mut self) {
+    /// Runs requests by turns among users, for a while; returns how many.
+    fn run_requests(&mut self) -> u32 {
+        let mut count = 0;
         let until_ns = clock::monotonic_ns() + REQUESTS_NS;
         loop {
             for request in self.requests.try_iter() {
                 let payer = request.uid.map(|uid| self.state.core.account_of(uid));
                 self.turns.push(payer, request);
             }
-            let Some(request) = self.turns.pop() else { return };
+            let Some(request) = self.turns.pop() else { return count };
             (request.run)(&mut self.state);
             self.state.follow_orders();
+            count += 1;
             if self.state.stopped || clock::monotonic_ns() >= until_ns {
-                return;
+                return count;
             }
         }
     }
@@ -213,7 +222,7 @@ impl Conductor {
 
     /// Looks at the machine.
     fn look(&mut self) {
-        self.survey.look(&mut self.state);
+        self.survey.look(&mut self.state, &self.client_priority.workers);
         let State { core, measured, .. } = &mut self.state;
         let uncontended: Vec<JobId> = core.uncontended_jobs().collect();
         let sums = uncontended.into_iter().filter_map(|job| {

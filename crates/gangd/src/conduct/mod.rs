@@ -3,6 +3,7 @@
 //! [`gang_conductor`] decides; this room reads what a decision needs, and carries its effects out.
 //! Nothing in this room waits for a client.
 
+pub mod at_work;
 pub mod client_priority;
 pub mod conductor;
 pub mod new_threads;

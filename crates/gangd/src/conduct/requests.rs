@@ -12,10 +12,13 @@ use gang_engine::{
     rivals,
     timing::{self, Summary, Timings},
 };
-use gang_linux::clock::Alarm;
+use gang_linux::{clock, clock::Alarm};
 use gang_schedule::CpuSet;
 
-use crate::{conduct::state::State, error::Error};
+use crate::{
+    conduct::{at_work, state::State},
+    error::Error,
+};
 
 /// A question or an order, of the user for whom a thread works.
 pub struct Request {
@@ -78,15 +81,22 @@ impl Handle {
     ) -> Result<T, Unavailable> {
         let (reply, answer) = sync_channel(1);
         let run = Box::new(move |state: &mut State| {
+            let before_ns = clock::thread_cpu_ns();
+            let answer = question(state);
+            let own_ns = clock::thread_cpu_ns() - before_ns;
+            state.requests_ns += own_ns;
             // The client may have gone away meanwhile.
-            let _ = reply.try_send(question(state));
+            let _ = reply.try_send((answer, own_ns + state.request_overhead.ns()));
         });
+        let is_free = at_work::is_free();
         match self.requests.try_send(Request { uid: WORKS_FOR.get(), run }) {
             Ok(()) => self.alarm.ring(),
             Err(TrySendError::Full(_)) => return Err(Unavailable::Busy),
             Err(TrySendError::Disconnected(_)) => return Err(Unavailable::Ended),
         }
-        answer.recv().map_err(|_| Unavailable::Ended)
+        let (answer, used_ns) = answer.recv().map_err(|_| Unavailable::Ended)?;
+        at_work::asked(if is_free { 0 } else { used_ns });
+        Ok(answer)
     }
 
     /// The phases of the last switches.

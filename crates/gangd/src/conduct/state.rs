@@ -17,6 +17,7 @@ use std::{
 use gang_bpf::Meter;
 use gang_conductor::{
     Candidate, Conductor, Home, Job, Measure, Note, Now, Regroup, Stray, Suspension,
+    turns::Overhead,
 };
 use gang_engine::{
     bound::{Bound, ControlFile, ControlFiles, Handles, ProcessHandle},
@@ -131,6 +132,9 @@ pub struct State {
     pub limits_failed_ns: BTreeMap<JobId, u64>,
     /// Actions for what changed outside the clock; they go with the next timetable.
     pub orders: Vec<Bound>,
+    /// What requests cost besides their own time, and their own time in this step.
+    pub request_overhead: Overhead,
+    pub requests_ns: u64,
     /// The conductor is to end.
     pub stopped: bool,
 }
@@ -149,6 +153,8 @@ impl State {
             limits_seen: JobId(0),
             limits_failed_ns: BTreeMap::new(),
             orders: Vec::new(),
+            request_overhead: Overhead::default(),
+            requests_ns: 0,
             stopped: false,
         }
     }

@@ -6,6 +6,7 @@ use gang_schedule::{Cpu, JobId, Topology};
 use gang_timetable::Runnable;
 
 use crate::conduct::{
+    at_work::Workers,
     readers::CpuReader,
     state::{State, now},
 };
@@ -53,7 +54,7 @@ impl Survey {
     }
 
     /// Looks at the machine.
-    pub fn look(&mut self, state: &mut State) {
+    pub fn look(&mut self, state: &mut State, workers: &Workers) {
         let now = now();
         // Looks are made at the ends of gaps, which may be far apart.
         let on_time_ns = LOOK_EVERY_NS.max(2 * state.core.config().gap.period_ns);
@@ -61,7 +62,7 @@ impl Survey {
             state.core.load.pauses();
         }
         self.look_at_ns = now.monotonic_ns + LOOK_EVERY_NS;
-        self.count_runnable(state, now);
+        self.count_runnable(state, workers, now);
         if state.core.asks_for_users() {
             state.measured.list_runnable();
         }
@@ -76,13 +77,14 @@ impl Survey {
         }
     }
 
-    fn count_runnable(&mut self, state: &mut State, now: Now) {
+    fn count_runnable(&mut self, state: &mut State, workers: &Workers, now: Now) {
         let Some(all) = self.census.count().map(|count| count.runnable) else { return };
-        // This thread is runnable; the switchers sleep.
+        // This thread is runnable; the switchers sleep. What users ask of the daemon is no reason
+        // for gangs to make room.
         let (proc_root, singles) = (&state.roots.proc, state.single_reader.as_ref());
-        let of_daemon = 1
-            + u32::from(self.cpu_reader.is_runnable(proc_root))
+        let readers = u32::from(self.cpu_reader.is_runnable(proc_root))
             + u32::from(singles.is_some_and(|it| it.is_runnable(proc_root)));
+        let of_daemon = 1 + readers + workers.runnable(proc_root);
         for (id, cpus) in self.cpu_reader.take().into_iter().flatten() {
             let home = state.core.jobs.get_mut(&id).and_then(|job| job.home.as_mut());
             home.into_iter().for_each(|home| home.members.note_cpus(&cpus));

@@ -29,7 +29,7 @@ use gang_linux::{clock, memory};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use super::{cleanup::Cleanup, job_ids::JobIds};
-use crate::error::Error;
+use crate::{conduct::at_work, error::Error};
 
 /// The stock of the machine now. Promises are added to it ([`Stock::promise`]).
 pub fn stock_of_machine(proc_root: &Path, disk: &Path) -> Result<Stock, Error> {
@@ -160,6 +160,7 @@ impl Queue {
         waiting.tickets.push_back(Ticket { number, claim, bell: bell.clone() });
         drop(waiting);
         let outcome = loop {
+            at_work::leave();
             let io_deadline = LOOK_EVERY * (ahead as u32 + 1);
             if !waits_on(client, &bell, io_deadline) {
                 break Err(failed("the client has gone".into()));

@@ -18,6 +18,8 @@ use std::{
 use gang_schedule::JobId;
 use gang_timetable::record::Record;
 
+use crate::conduct::at_work;
+
 /// Jobs that may wait before others have to.
 pub const ROOM: usize = 128;
 
@@ -139,6 +141,9 @@ impl Cleanup {
     /// Waits until there is room for another job; false where there is none in time.
     pub fn has_room_within(&self, io_deadline: Duration) -> bool {
         let is_full = |queue: &mut Queue| queue.jobs.len() >= ROOM && !queue.is_closed;
+        if is_full(&mut self.queue()) {
+            at_work::leave();
+        }
         let waited = self.changed.wait_timeout_while(self.queue(), io_deadline, is_full);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }

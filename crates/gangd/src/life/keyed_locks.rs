@@ -13,6 +13,8 @@ use std::{
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
 };
 
+use crate::conduct::at_work;
+
 #[derive(Debug)]
 pub struct KeyedLocks<K> {
     held: Mutex<BTreeSet<K>>,
@@ -41,8 +43,12 @@ impl<K: Ord + Copy> KeyedLocks<K> {
     /// Waits until nobody else has the lock of that number.
     pub fn of(&self, key: K) -> KeyedLock<'_, K> {
         let is_held = |held: &mut BTreeSet<K>| held.contains(&key);
-        let mut held =
-            self.changed.wait_while(self.held(), is_held).unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held();
+        if is_held(&mut held) {
+            at_work::leave();
+            let waited = self.changed.wait_while(held, is_held);
+            held = waited.unwrap_or_else(PoisonError::into_inner);
+        }
         held.insert(key);
         KeyedLock { locks: self, key }
     }

@@ -28,7 +28,7 @@ use gang_schedule::JobId;
 use nix::unistd::User;
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::daemon::Daemon;
+use crate::{conduct::at_work, daemon::Daemon};
 
 /// The line of a program that can measure; any other line is the reason why not.
 const READY: &str = "ready";
@@ -100,6 +100,7 @@ impl Prover {
         let end = Instant::now() + KNOWN_WITHIN;
         let mut phase = prover.phase();
         while *phase == Phase::Starting && Instant::now() < end {
+            at_work::leave();
             let waited = prover.changed.wait_timeout(phase, ROUND);
             phase = waited.unwrap_or_else(PoisonError::into_inner).0;
         }

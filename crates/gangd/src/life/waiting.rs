@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::conduct::at_work;
+
 /// The longest wait: slices may be long.
 pub const LONGEST: Duration = Duration::from_secs(5);
 
@@ -18,6 +20,7 @@ pub fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
         if Instant::now() >= end {
             return None;
         }
+        at_work::leave();
         std::thread::sleep(LOOK_EVERY);
     }
 }

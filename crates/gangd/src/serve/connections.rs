@@ -165,6 +165,9 @@ fn try_serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) -> anyhow::Res
         vec![Box::new(v1::new(Box::new(session))), Box::new(auto1::new(Box::new(auto)))],
     );
     let mut priority = ThreadPriority::of(&client_priority, Some(account));
+    if settings.accounts.is_unlimited(account) {
+        priority = priority.without_line();
+    }
     let mut writer = DeadlineWriter::new(stream.try_clone()?, io_deadline);
     let mut reader = BufReader::new(stream);
     loop {
@@ -181,6 +184,8 @@ fn try_serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) -> anyhow::Res
                 }
                 Err(error) => return Err(error.into()),
             };
+        // A thread that is not before the gangs also reads the request in its turn.
+        priority.begin();
         match parse_request(&message) {
             Ok(request) if !is_urgent(&request.method) => priority.lower(),
             Ok(_) => {}

@@ -13,7 +13,10 @@ use gang_timetable::{
 };
 
 use crate::{
-    conduct::state::{State, now},
+    conduct::{
+        at_work,
+        state::{State, now},
+    },
     daemon::Daemon,
     error::Error,
     groups::cgroups::Address,
@@ -99,6 +102,7 @@ const PORTION: usize = 64;
 pub fn all_jobs(daemon: &Daemon) -> Result<(Vec<Described>, u64), Error> {
     let (mut all, mut known, mut from, mut busy_ns) = (Vec::new(), None, JobId(0), 0);
     loop {
+        at_work::wait_for_time();
         let shares: Option<Arc<BTreeMap<JobId, f64>>> = known.take();
         let (shares, portion, last, took_ns) = daemon.conductor.ask(move |state| {
             let began_ns = clock::monotonic_ns();

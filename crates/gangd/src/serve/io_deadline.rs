@@ -11,6 +11,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::conduct::at_work;
+
 /// Bytes that the kernel takes in one piece; of more on a Unix socket it may make several.
 const PIECE: usize = 16 * 1024;
 
@@ -18,6 +22,12 @@ const PIECE: usize = 16 * 1024;
 fn left(ends: Instant) -> io::Result<Duration> {
     let left = ends.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// Whether the kernel takes something without a wait.
+fn is_writable(stream: &UnixStream) -> bool {
+    let mut fds = [PollFd::new(stream, PollFlags::OUT)];
+    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
 /// A reader that gives up when a message takes too long, however slowly its bytes drop in.
@@ -82,7 +92,12 @@ impl DeadlineWriter {
         let ends = *self.ends.get_or_insert_with(|| Instant::now() + io_deadline);
         self.stream.set_write_timeout(Some(left(ends)?))?;
         // A call for more than the kernel takes in one piece waits for each piece as long.
-        self.stream.write(&bytes[..bytes.len().min(PIECE)])
+        let piece = &bytes[..bytes.len().min(PIECE)];
+        if is_writable(&self.stream) {
+            return self.stream.write(piece);
+        }
+        // No other request of its user waits for a client that does not read.
+        at_work::outside(|| self.stream.write(piece))
     }
 }
 

@@ -199,10 +199,11 @@ impl Naive {
         }
     }
 
-    /// The mean virtual time of those of a tier who can run.
-    fn mean(&self, tier: usize) -> u128 {
+    /// The mean virtual time of those of a tier who can run, without one of them.
+    fn mean(&self, tier: usize, leaver: Option<u64>) -> u128 {
+        let stays = |one: &&One| leaver.is_none() || one.id != leaver;
         let mut all: Vec<(u128, u128)> =
-            self.line(tier).iter().map(|one| (one.weight, one.vtime)).collect();
+            self.line(tier).iter().filter(stays).map(|one| (one.weight, one.vtime)).collect();
         if tier == 1 && self.threads > 0 {
             let led = (self.threads as usize).min(self.machine()) as u128;
             all.push((self.rest_weight / led, self.rest_vtime));
@@ -260,7 +261,13 @@ impl Naive {
 
     /// Whether the event was accepted.
     fn apply(&mut self, event: &Event) -> bool {
-        let means = [self.mean(0), self.mean(1), self.mean(2)];
+        let leaver = match event {
+            Event::Departed { job } | Event::Slept { job } | Event::Suspended { job } => {
+                Some(job.0)
+            }
+            _ => None,
+        };
+        let means = [0, 1, 2].map(|tier| self.mean(tier, leaver));
         let before = self.clone();
         let Some((anew, without_credit)) = self.happen(event) else {
             *self = before;

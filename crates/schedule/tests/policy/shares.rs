@@ -261,6 +261,33 @@ proptest! {
         }
     }
 
+    /// Jobs that come without processes, and sleep from the first moment on, move no other job of
+    /// their user.
+    #[test]
+    fn jobs_that_come_asleep_gain_nothing(
+        others in 1u64..5,
+        come in proptest::collection::vec(0u64..6, 200),
+    ) {
+        let mut schedule = machine(2, 0, &[]);
+        schedule.apply(Event::Sharing(Sharing::ByUser(BTreeMap::new()))).unwrap();
+        for user in 0..=others {
+            let spec = Spec { user: UserId(user as u32), ..Spec::new(2) };
+            schedule.apply(Event::Arrived { job: JobId(user), spec }).unwrap();
+        }
+        let (mut id, mut had) = (others, 0.0);
+        for (slice, come) in (1u64..).zip(come) {
+            for _ in 0..come {
+                id += 1;
+                let spec = Spec { user: UserId(0), ..Spec::new(2) };
+                schedule.apply(Event::Arrived { job: JobId(id), spec }).unwrap();
+                schedule.apply(Event::Slept { job: JobId(id) }).unwrap();
+            }
+            had += f64::from(u8::from(schedule.plan(slice).slot(JobId(0)).is_some()));
+            let off = had - slice as f64 / (others + 1) as f64;
+            prop_assert!(off.abs() <= 1.01, "off by {} after {}", off, slice);
+        }
+    }
+
     /// Sleeping is not rewarded: whoever sleeps now and then has no more than
     /// one who never does.
     #[test]

@@ -77,7 +77,7 @@ pub struct Looked {
     pub astray: BTreeSet<JobId>,
     /// The CPU time that the look took.
     pub spent_ns: u64,
-    /// Some switcher has not taken the last timetable yet.
+    /// Some switcher had not taken the last timetable yet when the look began.
     pub is_behind: bool,
 }
 
@@ -169,10 +169,15 @@ impl Conductor {
     /// The jobs whose threads may have something of gangd's. Those of a job that was just released
     /// may have started others out of its group before.
     fn that_may_lose(&self) -> impl Iterator<Item = JobId> {
-        let may_lose = |job: &&Job| {
-            job.standing != Standing::Released || self.just_released.contains_key(&job.id)
-        };
+        let may_lose =
+            |job: &&Job| job.standing != Standing::Released || self.is_just_released(job.id);
         self.jobs.values().filter(may_lose).filter(|job| job.home.is_some()).map(|job| job.id)
+    }
+
+    /// Whether a job was released lately. Its threads are to be read in any case then: what those
+    /// that were in a slot have started until they were lowered has what they had.
+    pub fn is_just_released(&self, id: JobId) -> bool {
+        self.just_released.contains_key(&id)
     }
 
     /// The jobs to look at for strays now; none where no look is due. After the look, call
@@ -184,7 +189,7 @@ impl Conductor {
             return Vec::new();
         }
         let may_be_raised =
-            |id: &JobId| self.published.gangs().contains(id) || self.just_released.contains_key(id);
+            |id: &JobId| self.published.gangs().contains(id) || self.is_just_released(*id);
         let (raised, others): (Vec<_>, Vec<_>) = self.that_may_lose().partition(may_be_raised);
         let for_raised = raised.len().min(JOBS_AT_ONCE - OTHERS_AT_ONCE);
         let for_others = others.len().min(JOBS_AT_ONCE - for_raised);

@@ -270,9 +270,12 @@ impl Conductor {
             return BTreeSet::new();
         }
         let before_ns = clock::thread_cpu_ns();
-        let is_astray = |&id: &JobId| self.state.may_be_astray(id) && self.read_planned(id);
-        let astray = jobs.iter().copied().filter(is_astray).collect();
         let is_behind = self.followed().is_behind;
+        let is_astray = |&id: &JobId| {
+            let state = &mut self.state;
+            (state.core.is_just_released(id) || state.may_be_astray(id)) && self.read_planned(id)
+        };
+        let astray = jobs.iter().copied().filter(is_astray).collect();
         let spent_ns = clock::thread_cpu_ns() - before_ns;
         let looked = Looked { jobs, astray, spent_ns, is_behind };
         self.state.core.looked_for_strays(now, &looked);

@@ -97,15 +97,17 @@ impl Daemon {
             return BTreeSet::new();
         }
         let spent_ns = LOOK_AT_JOB_NS * jobs.len() as u64;
+        let is_behind = self.followed().is_behind;
         let is_astray = |&job: &JobId| {
             let members = self.core.jobs[&job].home.as_ref().map(|home| &home.members);
             let Some(members) = members else { return false };
             let mut tids = members.threads().iter().map(|it| it.tid);
             let is_astray = |tid| machine.is_outside(job, tid) || machine.has_moved(members, tid);
-            tids.any(is_astray) && self.read_planned(machine, job)
+            (self.core.is_just_released(job) || tids.any(is_astray))
+                && self.read_planned(machine, job)
         };
         let astray = jobs.iter().copied().filter(is_astray).collect();
-        let looked = Looked { jobs, astray, spent_ns, is_behind: self.followed().is_behind };
+        let looked = Looked { jobs, astray, spent_ns, is_behind };
         self.core.looked_for_strays(now, &looked);
         looked.astray
     }

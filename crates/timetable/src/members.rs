@@ -1,20 +1,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use gang_schedule::{Allowed, CpuSet, Spec};
+use gang_schedule::{CpuSet, Spec};
 
 use crate::{Action, Attributes, Backend, Known, as_default, before_gangd};
 
+mod cpus;
+mod foreign;
+#[cfg(test)]
+mod tests;
+
+use cpus::Choice;
+pub use cpus::is_outside;
+
 /// A job with more threads than this gets no slots until it has fewer.
 pub const THREADS_MAX: usize = Spec::MAX_THREADS;
-
-/// A choice of CPUs that a timetable from before it may overrule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Choice {
-    /// No timetable is made with it.
-    New,
-    /// The last one is.
-    Planned,
-}
 
 /// One thread of a job.
 #[derive(Clone, Copy, Debug)]
@@ -188,11 +187,6 @@ fn find(threads: &[Thread], tid: u32) -> Result<usize, usize> {
     threads.binary_search_by_key(&tid, |thread| thread.tid)
 }
 
-/// Whether a thread that chose these CPUs of the machine would run out of a slot.
-pub fn is_outside(own: &CpuSet, slot: &CpuSet, machine: &CpuSet) -> bool {
-    !own.intersection(machine).is_subset(slot)
-}
-
 impl Members {
     /// Those of a job whose first thread had `normal`, and might run `everywhere`.
     pub fn new(controls: Controls, normal: Attributes, everywhere: CpuSet) -> Members {
@@ -286,46 +280,6 @@ impl Members {
         } else {
             self.rt_limited.remove(&tid);
         }
-    }
-
-    /// Notes whether a thread that is known belongs to another user than the job. `is_new` where it
-    /// was read for the first time just now. True where that has changed: the thread is to be left
-    /// alone from now on, or to stand as its job.
-    pub fn note_owner(&mut self, tid: u32, is_foreign: bool, is_new: bool) -> bool {
-        let Ok(at) = self.find(tid) else { return false };
-        let thread = &mut self.threads[at];
-        if std::mem::replace(&mut thread.is_foreign, is_foreign) == is_foreign {
-            return false;
-        }
-        if is_foreign {
-            // It may have what gangd gave to it, or to the thread that started it.
-            self.left_alone.push(tid);
-            self.became_foreign.extend((!is_new).then_some(tid));
-        } else {
-            self.pins_are_unknown = true;
-            self.became_foreign.remove(&tid);
-            // It stands as its job again before it was left alone.
-            self.left_alone.retain(|&it| it != tid);
-        }
-        true
-    }
-
-    /// Whether some member belongs to another user than the job, and goes on where the job stands
-    /// still. The kernel freezes a group as a whole, so that such a job is not frozen.
-    pub fn has_foreign_that_run(&self) -> bool {
-        let any = self.foreign_leaves || self.threads.iter().any(|thread| thread.is_foreign);
-        any && !self.stops_foreign
-    }
-
-    /// All that were let go are out of the job's groups. True where the job can be frozen as a
-    /// whole from now on.
-    pub fn all_left(&mut self) -> bool {
-        std::mem::take(&mut self.foreign_leaves) && !self.has_foreign_that_run()
-    }
-
-    /// Whether a thread, such as the first one of a process, belongs to another user than the job.
-    pub fn is_foreign(&self, tid: u32) -> bool {
-        self.find(tid).is_ok_and(|at| self.threads[at].is_foreign)
     }
 
     fn find(&self, tid: u32) -> Result<usize, usize> {
@@ -459,13 +413,6 @@ impl Members {
         Turnover { ended_young, staying: staying as u32 }
     }
 
-    /// Whether a thread that is seen for the first time chose its CPUs. One that was started by a
-    /// thread in a slot has those of that slot, which may be over.
-    fn is_user_pinned(&self, seen: &Seen) -> bool {
-        let has_gangds = Some(&seen.cpus) == self.pinned.as_ref() || seen.were_given;
-        seen.cpus != self.everywhere && !has_gangds
-    }
-
     /// Remembers what a thread had before it joined. Where that is not what the job's first thread
     /// had, it cannot be found out any more once the thread is switched.
     pub fn remember(&mut self, seen: &Seen) {
@@ -540,13 +487,6 @@ impl Members {
         actions
     }
 
-    /// Threads of other users, of these, that may have been stopped as processes of the job's
-    /// owner, and are to go on.
-    pub fn became_foreign(&self, tids: &[u32]) -> Vec<u32> {
-        let go_on = |tid: &u32| !self.stops_foreign && self.became_foreign.contains(tid);
-        tids.iter().copied().filter(go_on).collect()
-    }
-
     /// Whether some thread may have inherited attributes or CPUs that gangd gave to the thread that
     /// started it.
     pub fn has_inheritors(&self) -> bool {
@@ -581,142 +521,6 @@ impl Members {
         };
         let members = self.threads.iter().filter(|_| has_own).map(|it| (it.tid, it.original));
         leavers.iter().filter_map(of_leaver).chain(members).collect()
-    }
-
-    /// A thread that is known was seen with these CPUs, those that are offline among them. Where
-    /// they are neither the job's nor of a timetable, its program or somebody else has chosen them.
-    /// True where those that it chose are others from now on: it may stand otherwise in its slot.
-    pub fn see_cpus(&mut self, tid: u32, cpus: CpuSet, were_given: bool, online: &CpuSet) -> bool {
-        let before = self.own_cpus.get(&tid).cloned();
-        self.note_own_cpus(tid, cpus, were_given, online);
-        self.own_cpus.get(&tid) != before.as_ref()
-    }
-
-    fn note_own_cpus(&mut self, tid: u32, cpus: CpuSet, were_given: bool, online: &CpuSet) {
-        let Ok(at) = self.find(tid) else { return };
-        // The kernel lets a thread run anywhere of whose CPUs none is online any more.
-        let is_free = online.is_subset(&cpus);
-        let is = |set: &CpuSet| *set == cpus || (is_free && set.is_disjoint(online));
-        let is_jobs = (is_free && self.may_use_all(online)) || is(&self.everywhere);
-        let is_last = self.pinned.as_ref().is_some_and(is);
-        // One that is left alone waits to be let go from CPUs that may be those of any slot.
-        let may_be_of_any = self.pins_are_unknown || self.threads[at].is_exempt();
-        let is_of_slot =
-            is_last || self.recent_pins.iter().flatten().any(is) || (may_be_of_any && were_given);
-        // It has them until it is restricted otherwise, which may take a timetable.
-        if may_be_of_any && were_given && !self.recent_pins[0].contains(&cpus) {
-            self.recent_pins[0].push(cpus.clone());
-        }
-        let Some(own) = self.own_cpus.get(&tid) else {
-            if !is_jobs && !is_of_slot {
-                self.threads[at].user_pinned = true;
-                self.own_cpus.insert(tid, cpus);
-                self.chosen.insert(tid, Choice::New);
-            }
-            // It may use all of its job's CPUs again, and is to go to those of the slot.
-            self.pins_are_unknown |= self.pinned.is_some() && !is_of_slot && is_jobs;
-            return;
-        };
-        if is_jobs && *own != cpus {
-            self.pins_are_unknown = true;
-            self.threads[at].user_pinned = false;
-            self.own_cpus.remove(&tid);
-            self.chosen.remove(&tid);
-            return;
-        }
-        let is_given_back = self.given_back.contains_key(&tid);
-        if *own != cpus && is_of_slot && (is_given_back || self.chosen.contains_key(&tid)) {
-            // By a timetable from before the choice was seen. Once is enough.
-            self.overruled.extend((!is_given_back).then_some(tid));
-        } else if *own != cpus {
-            self.own_cpus.insert(tid, cpus);
-            // The one before is given back at any moment.
-            self.overruled.extend(is_given_back.then_some(tid));
-        }
-    }
-
-    /// Whether these are CPUs that a thread has from its job, from its slot or by its own choice,
-    /// as far as is known: there is no need to look closer.
-    pub fn is_usual(&self, tid: u32, cpus: &CpuSet) -> bool {
-        let own = self.own_cpus.get(&tid);
-        match own {
-            Some(own) => own == cpus,
-            None => {
-                let mut recent = self.recent_pins.iter().flatten().chain(&self.pinned);
-                *cpus == self.everywhere || recent.any(|of_slot| of_slot == cpus)
-            }
-        }
-    }
-
-    /// The CPUs that a thread has chosen, as they were last read.
-    pub fn own_cpus(&self, tid: u32) -> Option<&CpuSet> {
-        self.own_cpus.get(&tid)
-    }
-
-    /// The threads that chose CPUs of the machine that are not all of a slot, in order of number:
-    /// they would run raised where others have theirs.
-    pub fn outside(&self, slot: &CpuSet, machine: &CpuSet) -> Vec<u32> {
-        let switched = self.threads.iter().filter(|it| it.user_pinned && !it.is_exempt());
-        let own = switched.filter_map(|it| Some((it.tid, self.own_cpus.get(&it.tid)?)));
-        own.filter(|(_, own)| is_outside(own, slot, machine)).map(|(tid, _)| tid).collect()
-    }
-
-    /// The threads that chose their CPUs themselves, and have them for certain: a release leaves
-    /// these as they are.
-    pub fn user_pinned(&self) -> impl Iterator<Item = u32> {
-        let chose = self.threads.iter().filter(|thread| thread.user_pinned);
-        let chose = chose.map(|thread| thread.tid);
-        chose.filter(|tid| !self.chosen.contains_key(tid))
-    }
-
-    /// The actions that give threads back the CPUs that they chose, of those that had others from a
-    /// timetable since.
-    pub fn take_overruled(&mut self) -> Vec<Action> {
-        let overruled = std::mem::take(&mut self.overruled);
-        self.given_back.extend(overruled.iter().map(|&tid| (tid, Choice::New)));
-        let overruled = overruled.into_iter();
-        let own = overruled.filter_map(|tid| Some((tid, self.own_cpus.get(&tid)?.clone())));
-        own.map(|(tid, cpus)| Action::Affinity { tid, cpus }).collect()
-    }
-
-    /// The job is restricted to these CPUs in the timetable that begins, one after the other.
-    pub fn begin_pins(&mut self, pins: Vec<CpuSet>) {
-        let [last, before] = &mut self.recent_pins;
-        before.append(last);
-        before.sort();
-        before.dedup();
-        last.extend(self.pinned.iter().cloned().chain(pins));
-    }
-
-    /// All switchers follow the last timetable: its threads have no CPUs of one before it any more.
-    pub fn end_pins(&mut self) {
-        self.recent_pins[1].clear();
-        for choices in [&mut self.chosen, &mut self.given_back] {
-            choices.retain(|_, choice| *choice == Choice::New);
-            choices.values_mut().for_each(|choice| *choice = Choice::Planned);
-        }
-    }
-
-    fn may_use_all(&mut self, online: &CpuSet) -> bool {
-        *self.may_use_all.get_or_insert(online.is_subset(&self.everywhere))
-    }
-
-    /// The CPUs that the threads of the job may use, of those that are `online`.
-    pub fn allowed(&mut self, online: &CpuSet) -> Allowed {
-        let may_use_all = self.may_use_all(online);
-        let switched = || self.threads.iter().filter(|thread| !thread.is_exempt());
-        let own = switched().filter_map(|thread| self.own_cpus.get(&thread.tid));
-        let is_bound = |thread: &Thread| self.own_cpus.contains_key(&thread.tid);
-        let own_of_all = || own.clone().fold(CpuSet::new(), |all, cpus| all.union(cpus));
-        let are_all_bound = switched().next().is_some() && switched().all(is_bound);
-        let all = if are_all_bound { own_of_all() } else { self.everywhere.clone() };
-        let allowed = match online.is_subset(&all) || (may_use_all && !are_all_bound) {
-            true => Allowed::anywhere(),
-            false => Allowed::within(all),
-        };
-        // A bound thread is restricted no further, so that its slot is to have all of its CPUs.
-        let bound = own.clone().filter(|cpus| !online.is_subset(cpus));
-        allowed.with_bound(bound.map(|cpus| (cpus.clone(), cpus.len() as u32)))
     }
 
     /// Notes on which CPUs threads were last.
@@ -764,275 +568,5 @@ impl Members {
         // A timetable from before may overrule it, and nobody looks any more.
         let own = self.own_cpus.get(&tid).filter(|_| self.chosen.contains_key(&tid));
         out.extend(own.map(|cpus| Action::Affinity { tid, cpus: cpus.clone() }));
-    }
-
-    /// The actions that restrict the threads to some CPUs, of those that have not chosen their own.
-    pub fn pinning(&self, cpus: &CpuSet) -> impl Iterator<Item = Action> {
-        let threads =
-            self.threads.iter().filter(|thread| !thread.is_exempt() && !thread.user_pinned);
-        threads.map(move |thread| Action::Affinity { tid: thread.tid, cpus: cpus.clone() })
-    }
-
-    /// Appends the actions that let the threads run on every CPU again, where they may be
-    /// restricted.
-    pub fn unpin(&mut self, out: &mut Vec<Action>) {
-        let is_unknown = std::mem::take(&mut self.pins_are_unknown);
-        if (self.pinned.take().is_some() || is_unknown) && !self.keeps_cpus {
-            out.extend(self.pinning(&self.everywhere));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn cpus(cpus: &[u32]) -> CpuSet {
-        cpus.iter().copied().collect()
-    }
-
-    fn job() -> Members {
-        Members::new(Controls::default(), Attributes::other(5), cpus(&[0, 1]))
-    }
-
-    fn seen(tid: u32, now: Attributes, of: &[u32]) -> Option<Seen> {
-        let cpus = cpus(of);
-        Some(Seen { tid, now, cpus, were_given: false, original: None, started_by: None })
-    }
-
-    #[test]
-    fn known_threads_stay_remembered_gone_ones_leave() {
-        let mut job = job();
-        assert_eq!(job.update(&[3, 7], |tid| seen(tid, Attributes::other(1), &[0, 1])), 2);
-        job.note_cpus(&[(3, 1), (9, 0)]);
-        let look = |tid| if tid == 8 { None } else { seen(tid, Attributes::other(0), &[1]) };
-        assert_eq!(job.update(&[3, 5, 8], look), 2);
-        let (first, second) = (job.threads()[0], job.threads()[1]);
-        assert_eq!(job.threads().len(), 2);
-        assert_eq!((first.tid, first.original, first.cpu), (3, Attributes::other(1), Some(1)));
-        // Started by a thread in its slot, it is an ordinary one; and it chose its CPU.
-        assert_eq!((second.tid, second.original), (5, Attributes::other(5)));
-        assert!(second.user_pinned && !first.user_pinned);
-    }
-
-    #[test]
-    fn nothing_is_on_file_of_some_alone() {
-        let (none, normal) = (BTreeMap::new(), Attributes::other(5));
-        let mut job = job();
-        job.update(&[3, 4], |tid| seen(tid, normal, &[0, 1]));
-        assert_eq!(job.own_attributes(&[9], &none, &none), none, "a release gives that to all");
-        // The one that leaves may have been started by one that differs.
-        let wish = Attributes { nice: 7, ..Attributes::other(0) };
-        let expected: BTreeMap<u32, Attributes> = [(6, wish)].into();
-        job.update(&[3, 4, 6], |tid| seen(tid, if tid == 6 { wish } else { normal }, &[0, 1]));
-        let all: BTreeMap<u32, Attributes> =
-            [(3, normal), (4, normal), (6, wish), (9, normal)].into();
-        assert_eq!(job.own_attributes(&[9], &none, &none), all);
-        assert_eq!(job.own_attributes(&[9], &expected, &expected), all);
-        // One that a leaver started meanwhile wants what that one does.
-        assert_eq!(job.own_attributes(&[9, 10], &all, &none), all);
-        // The one that differs leaves: it may have started those that stay.
-        job.update(&[3, 4], |tid| seen(tid, normal, &[0, 1]));
-        let left: BTreeMap<u32, Attributes> = [(3, normal), (4, normal), (6, wish)].into();
-        assert_eq!(job.own_attributes(&[6], &all, &none), left);
-        assert_eq!(job.own_attributes(&[], &left, &none), none);
-    }
-
-    #[test]
-    fn threads_that_end_soon_are_told_from_those_that_stay() {
-        let mut job = job();
-        let mut read = |tids: &[u32]| {
-            job.update(tids, |tid| seen(tid, Attributes::other(5), &[0, 1]));
-            let Turnover { ended_young, staying } = job.take_turnover();
-            (ended_young, staying)
-        };
-        assert_eq!(read(&[1, 2]), (0, 0), "both came");
-        assert_eq!(read(&[1, 2, 3]), (0, 0));
-        assert_eq!(read(&[1, 2, 3, 4]), (0, 0));
-        assert_eq!(read(&[1, 2, 4, 5]), (1, 2), "3 was seen at two looks, 1 and 2 at three");
-        assert_eq!(read(&[1, 4, 5]), (0, 1), "2 had been there for long");
-        assert_eq!(read(&[5]), (0, 0));
-        assert_eq!(read(&[5]), (0, 1));
-        job.update(&[5, 6], |tid| seen(tid, Attributes::other(5), &[0, 1]));
-        job.update(&[5, 7], |tid| seen(tid, Attributes::other(5), &[0, 1]));
-        job.update(&[5], |_| None);
-        assert_eq!(job.take_turnover(), Turnover { ended_young: 2, staying: 1 }, "between looks");
-    }
-
-    #[test]
-    fn cpus_of_gangds_are_nobodys_choice() {
-        let mut job = job();
-        job.pinned = Some(cpus(&[1]));
-        let given = Seen { were_given: true, ..seen(4, Attributes::other(0), &[0]).unwrap() };
-        job.update(&[3, 4, 5], |tid| match tid {
-            3 => seen(3, Attributes::other(0), &[1]),
-            4 => Some(given.clone()),
-            _ => seen(5, Attributes::other(0), &[0]),
-        });
-        let user_pinned: Vec<bool> =
-            job.threads().iter().map(|thread| thread.user_pinned).collect();
-        assert_eq!(user_pinned, [false, false, true]);
-    }
-
-    #[test]
-    fn choices_of_cpus_are_seen_and_kept() {
-        let online = cpus(&[0, 1, 2]);
-        let mut job = Members::new(Controls::default(), Attributes::other(0), online.clone());
-        job.update(&[3, 4], |tid| seen(tid, Attributes::other(0), &[0, 1, 2]));
-        assert_eq!(job.allowed(&online), Allowed::anywhere());
-        // In a slot on CPUs 0 and 1.
-        job.begin_pins(vec![cpus(&[0, 1])]);
-        job.pinned = Some(cpus(&[0, 1]));
-        job.see_cpus(3, cpus(&[0, 1]), true, &online);
-        assert_eq!(job.allowed(&online), Allowed::anywhere(), "those of the slot");
-        job.see_cpus(3, cpus(&[2]), true, &online);
-        let bound = Allowed::anywhere().with_bound([(cpus(&[2]), 1)]);
-        assert_eq!(job.allowed(&online), bound);
-        assert_eq!(job.user_pinned().count(), 0, "a timetable may overrule it yet");
-        job.see_cpus(3, cpus(&[0, 1]), true, &online);
-        let own = Action::Affinity { tid: 3, cpus: cpus(&[2]) };
-        assert_eq!((job.take_overruled(), job.allowed(&online)), (vec![own], bound));
-        job.see_cpus(3, cpus(&[0, 1]), true, &online);
-        assert_eq!(job.take_overruled(), [], "it is on its way");
-        job.see_cpus(3, cpus(&[2]), true, &online);
-        job.end_pins();
-        assert_eq!(job.user_pinned().count(), 0, "the timetable in force is from before it");
-        job.end_pins();
-        assert_eq!(job.user_pinned().collect::<Vec<_>>(), [3]);
-        // Now nobody but its owner sets it.
-        job.see_cpus(3, cpus(&[0, 1]), true, &online);
-        assert_eq!(job.own_cpus(3), Some(&cpus(&[0, 1])));
-        job.see_cpus(4, cpus(&[2]), false, &online);
-        let both = [(cpus(&[0, 1]), 2), (cpus(&[2]), 1)];
-        assert_eq!(job.allowed(&online), Allowed::anywhere().with_bound(both));
-        job.see_cpus(3, cpus(&[2]), false, &online);
-        assert_eq!(job.allowed(&online), Allowed::within(cpus(&[2])), "all of it");
-        for tid in [3, 4] {
-            job.see_cpus(tid, online.clone(), false, &online);
-        }
-        assert_eq!(job.allowed(&online), Allowed::anywhere());
-        assert!(job.pins_are_unknown, "the next slot restricts them again");
-    }
-
-    #[test]
-    fn nobody_chose_the_cpus_of_a_thread_that_lost_its_own() {
-        let all = cpus(&[0, 1, 2]);
-        let mut job = Members::new(Controls::default(), Attributes::other(0), cpus(&[1, 2]));
-        job.update(&[3], |tid| seen(tid, Attributes::other(0), &[1, 2]));
-        assert_eq!(job.allowed(&all), Allowed::within(cpus(&[1, 2])));
-        job.begin_pins(vec![cpus(&[2])]);
-        job.pinned = Some(cpus(&[2]));
-        // CPU 2 is offline: the kernel lets the thread run anywhere.
-        job.see_cpus(3, all, false, &cpus(&[0, 1]));
-        assert_eq!(job.own_cpus(3), None);
-        assert_eq!(job.allowed(&cpus(&[0, 1])), Allowed::within(cpus(&[1, 2])));
-    }
-
-    #[test]
-    fn threads_that_are_lost_get_back_what_gangd_changed() {
-        let mut job = job();
-        let look = |tid| seen(tid, Attributes::other(2), if tid == 4 { &[0] } else { &[0, 1] });
-        job.update(&[3, 4, 5], look);
-        job.pinned = Some(cpus(&[1]));
-        assert_eq!(job.take_gone(7), []);
-        job.let_go(&[5], &mut Vec::new());
-        job.update(&[6], look);
-        let (attributes, known) = (Attributes::other(2), Known::of(Attributes::other(2)));
-        let original = |tid| Action::Attributes { tid, attributes, known };
-        let everywhere = Action::Affinity { tid: 3, cpus: cpus(&[0, 1]) };
-        let [first, second] = [vec![original(3), everywhere], vec![original(4)]];
-        let normal = Some(attributes);
-        let gone = |tid, actions| Gone { tid, was_there_ticks: 7, normal, actions };
-        let [first, second] = [gone(3, first), gone(4, second)];
-        assert_eq!(job.take_gone(7), [first, second], "5 was let go");
-        assert_eq!(job.take_gone(7), []);
-    }
-
-    #[test]
-    fn known_threads_stay_beyond_the_limit() {
-        let mut job = job();
-        let last = 2 * THREADS_MAX as u32;
-        job.update(&[last], |tid| seen(tid, Attributes::other(0), &[0, 1]));
-        let mut tids: Vec<u32> = (1..=last).rev().collect();
-        assert_eq!(job.admit(&mut tids, 0), last as usize);
-        assert!(job.has_too_many_threads());
-        assert_eq!(tids.len(), THREADS_MAX);
-        assert!(tids.is_sorted() && tids.last() == Some(&last));
-        let mut few = vec![7, 3, 7];
-        job.admit(&mut few, THREADS_MAX + 1);
-        assert_eq!((few, job.has_too_many_threads()), (vec![3, 7], true), "those beside count");
-        job.admit(&mut vec![1], 0);
-        assert!(!job.has_too_many_threads());
-    }
-
-    #[test]
-    fn cpus_are_given_back_where_slots_restrict_them_alone() {
-        for (backend, are) in [(Backend::Rt, true), (Backend::Freeze, false)] {
-            let mut job = job().with_threads(vec![Thread::new(3, Attributes::other(5))]);
-            job.keep_what_stays(backend);
-            job.pins_are_unknown = true;
-            let (mut unpinned, mut let_go) = (Vec::new(), Vec::new());
-            job.clone().unpin(&mut unpinned);
-            job.let_go(&[3], &mut let_go);
-            let everywhere = Action::Affinity { tid: 3, cpus: cpus(&[0, 1]) };
-            assert_eq!((unpinned.contains(&everywhere), let_go.contains(&everywhere)), (are, are));
-        }
-    }
-
-    #[test]
-    fn thread_of_another_user_gets_back_what_it_has_and_is_left_alone() {
-        let mut job = job();
-        job.pinned = Some(cpus(&[1]));
-        let mut raised = seen(4, Attributes::fifo(1), &[1]).unwrap();
-        raised.were_given = true;
-        job.update(&[3, 4], |tid| match tid {
-            3 => seen(3, Attributes::other(5), &[0, 1]),
-            _ => Some(raised.clone()),
-        });
-        assert!(!job.note_owner(3, false, true) && job.note_owner(4, true, true));
-        assert!(job.has_foreign_that_run() && job.is_foreign(4) && !job.is_foreign(3));
-        let restricted: Vec<Action> = job.pinning(&cpus(&[0])).collect();
-        assert_eq!(restricted, [Action::Affinity { tid: 3, cpus: cpus(&[0]) }]);
-        let tids = job.take_left_alone();
-        // Its nice value was lost before anybody looked.
-        let (attributes, first_seen) = (Attributes::other(0), Attributes::fifo(1));
-        let known = Known { first_seen, ..Known::of(attributes) };
-        let back = Action::Attributes { tid: 4, attributes, known };
-        let everywhere = Action::Affinity { tid: 4, cpus: cpus(&[0, 1]) };
-        assert_eq!(job.unpin_left_alone(&tids), [everywhere, back]);
-        assert_eq!(job.became_foreign(&tids), [], "nobody has stopped it");
-        // Its slot is not over, and nobody has chosen that.
-        assert!(!job.note_attributes(4, &Attributes::fifo(1)));
-        assert_eq!(job.threads()[1].original, attributes);
-        // Another one becomes foreign as it runs, and is the owner's again.
-        assert!(job.note_owner(3, true, false) && !job.note_owner(3, true, false));
-        assert_eq!((job.take_left_alone(), job.became_foreign(&[3, 4])), (vec![3], vec![3]));
-        job.stops_foreign = true;
-        assert!(
-            job.became_foreign(&[3, 4]).is_empty(),
-            "it stands still by an administrator's order"
-        );
-        job.stops_foreign = false;
-        assert!(job.note_owner(3, false, false) && !job.threads()[0].is_exempt());
-        job.stops_foreign = true;
-        assert!(!job.has_foreign_that_run());
-    }
-
-    #[test]
-    fn leaving_threads_get_back_what_gangd_changed() {
-        let mut job = job();
-        job.pinned = Some(cpus(&[1]));
-        job.update(&[3, 4, 5], |tid| match tid {
-            3 => seen(3, Attributes::other(2), &[0, 1]),
-            4 => seen(4, Attributes::other(2), &[0]),
-            _ => seen(5, Attributes::fifo(9), &[0, 1]),
-        });
-        let mut out = Vec::new();
-        assert_eq!(job.let_go(&[3, 4, 5, 6], &mut out), [3, 4, 5]);
-        assert!(job.threads().is_empty());
-        let (attributes, known) = (Attributes::other(2), Known::of(Attributes::other(2)));
-        let original = |tid| Action::Attributes { tid, attributes, known };
-        let everywhere = |tid| Action::Affinity { tid, cpus: cpus(&[0, 1]) };
-        assert_eq!(out, [original(3), everywhere(3), original(4), everywhere(5)]);
     }
 }

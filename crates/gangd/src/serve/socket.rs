@@ -100,8 +100,15 @@ impl SocketLock {
             let (held, named) = (rustix::fs::fstat(&lock)?, rustix::fs::stat(&lock_path));
             if named.is_ok_and(|named| named.st_ino == held.st_ino) {
                 // Somebody else may have made it anew before the lock was opened. From here on it
-                // stays, since nobody but the holder of the lock removes it.
-                own_files::check_directory(&directory)?;
+                // stays, since nobody but the holder of the lock removes it, unless a user throws
+                // it away.
+                match own_files::check_directory(&directory) {
+                    Err(error) if error.is_gone() && moments < MOMENTS_MAX => {
+                        (moments, makes_directory) = (moments + 1, false);
+                        continue;
+                    }
+                    checked => checked?,
+                }
                 if is_new {
                     let made = if makes_directory { MADE_WITH_DIRECTORY } else { MADE };
                     lock.write_all(made.as_bytes())

@@ -75,17 +75,16 @@ impl Allowance {
         part.is_newcomer || (part.left_ns > 0.0 && self.left_ns > 0.0)
     }
 
-    /// How long until a user has something left, if nobody uses anything.
+    /// How long until a user has something left of his part, if he uses nothing. What others have
+    /// used makes nobody wait.
     pub fn due_in_ns(&mut self, now_ns: u64, payer: Payer) -> u64 {
         self.pass(now_ns);
         let parts = self.parts.len() as f64;
-        let grows_in = |left_ns: f64, share: f64| {
-            if left_ns > 0.0 { 0 } else { (-left_ns / share).ceil() as u64 + 1 }
-        };
         match self.parts.get(&payer) {
-            Some(part) if part.is_newcomer => 0,
-            Some(part) => grows_in(part.left_ns, SHARE / parts).max(grows_in(self.left_ns, SHARE)),
-            None => 0,
+            Some(part) if !part.is_newcomer && part.left_ns <= 0.0 => {
+                (-part.left_ns * parts / SHARE).ceil() as u64 + 1
+            }
+            _ => 0,
         }
     }
 
@@ -198,7 +197,11 @@ mod tests {
                 assert!(used_ms == 1 || due_in_ns > used_ms * MS, "{due_in_ns}");
                 now_ns += due_in_ns;
                 assert_eq!(allowance.due_in_ns(now_ns, payer), 0);
-                assert!(allowance.charge(now_ns, payer, 0), "{used_ms} ms");
+                let waits = Some(UserId(3));
+                allowance.charge(now_ns, waits, 0);
+                allowance.charge(now_ns, payer, 500 * MS);
+                assert_eq!(allowance.due_in_ns(now_ns, waits), 0, "nobody waits for another");
+                allowance = Allowance::new(now_ns);
             }
         }
     }

@@ -309,8 +309,12 @@ impl Roster {
 
     /// A look was taken. What single threads have started gets what they had.
     pub fn looked(&mut self, seen: singles::Seen, members: &Members) {
-        let Kind::Threads { singles, inheritors, beside, .. } = &mut self.kind else { return };
-        for (tid, member) in seen.came {
+        let Kind::Threads { singles, leaving, inheritors, beside } = &mut self.kind else {
+            return;
+        };
+        // It may be a member since the look began.
+        let is_member = |tid| singles.iter().chain(leaving.iter()).any(|it| it.tid == tid);
+        for (tid, member) in seen.came.into_iter().filter(|(tid, _)| !is_member(*tid)) {
             singles::release_inheritor(tid, &member, &members.everywhere, Some(&self.pins));
         }
         singles.retain(|single| !seen.gone.contains(single));
@@ -608,7 +612,9 @@ impl Roster {
             // Where they cannot be listed, they are the next time.
             self.are_listed = self.list_processes(proc_root).is_ok();
             for &pid in &self.pids {
-                let known = self.are_foreign.get(&pid).copied();
+                // The number of one that has ended may be a new one's.
+                let is_new = new.binary_search(&pid).is_ok();
+                let known = self.are_foreign.get(&pid).copied().filter(|_| !is_new);
                 let Some(is_foreign) = known.or_else(|| is_foreign(pid)) else { continue };
                 self.are_foreign.insert(pid, is_foreign);
                 is_other |= is_foreign && note(pid, true);

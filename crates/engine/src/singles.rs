@@ -196,6 +196,16 @@ pub struct Seen {
     pub(crate) inheritors: Inheritors,
 }
 
+impl Seen {
+    /// Leaves out inheritors that are members of a job by now.
+    pub fn keep(&mut self, of_no_job: impl FnOnce(BTreeSet<u32>) -> BTreeSet<u32>) {
+        if !self.came.is_empty() {
+            let of_none = of_no_job(self.came.iter().map(|(tid, _)| *tid).collect());
+            self.came.retain(|(tid, _)| of_none.contains(tid));
+        }
+    }
+}
+
 /// The threads that may have inherited from members.
 #[derive(Debug, Default)]
 pub(crate) struct Inheritors {

@@ -141,6 +141,10 @@ pub fn begin(client_priority: &Arc<ClientPriority>, user: UserId, has_line: bool
 /// Waits until the user of the calling thread has something left of his allowance, or there is
 /// time that is not the gangs'. Does nothing for a thread that is not at work.
 pub fn wait_for_time() {
+    TURN.with_borrow(|turn| {
+        let Some(Turn { client_priority, user: Some(user), .. }) = turn else { return };
+        client_priority.charge(Some(*user), take_asked_ns());
+    });
     let begins_in_ns = || {
         TURN.with_borrow(|turn| {
             let Turn { client_priority, user, .. } = turn.as_ref()?;

@@ -82,7 +82,7 @@ impl ClientPriority {
         Arc::new(ClientPriority { allowance, used: AtomicU64::new(0), gangs, workers })
     }
 
-    fn charge(&self, payer: Payer, used_ns: u64) -> bool {
+    pub fn charge(&self, payer: Payer, used_ns: u64) -> bool {
         self.allowance.as_ref().is_some_and(|allowance| {
             let mut allowance = allowance.lock().unwrap_or_else(PoisonError::into_inner);
             allowance.charge(clock::monotonic_ns(), payer, used_ns)
@@ -186,6 +186,8 @@ impl ThreadPriority {
 impl Drop for ThreadPriority {
     fn drop(&mut self) {
         at_work::leave();
+        // Also of a client that takes no answer.
+        self.charge();
     }
 }
 

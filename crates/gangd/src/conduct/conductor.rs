@@ -91,6 +91,7 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
         thread_starts,
         failures: 0,
         failures_logged_ns: 0,
+        looks_ns: 0,
     };
     let thread = std::thread::Builder::new().name("conductor".into()).spawn(move || {
         if realtime {
@@ -134,6 +135,8 @@ struct Conductor {
     failures: u64,
     /// When they were logged (CLOCK_MONOTONIC).
     failures_logged_ns: u64,
+    /// CPU time that this step took to look for threads that left, or were started.
+    looks_ns: u64,
 }
 
 impl Conductor {
@@ -142,7 +145,7 @@ impl Conductor {
             let seen = self.alarm.seen();
             let (now, before_ns) = (now(), clock::thread_cpu_ns());
             self.state.core.begin_step(now);
-            self.state.requests_ns = 0;
+            (self.state.requests_ns, self.looks_ns) = (0, 0);
             let requests = self.run_requests();
             if self.state.stopped {
                 break;
@@ -156,7 +159,7 @@ impl Conductor {
             let mut sleep_ns = self.do_what_is_due(now);
             self.client_priority.gangs.follow(self.state.core.gap_of_raised());
             if requests > 0 && sleep_ns > 0 {
-                let took_ns = clock::thread_cpu_ns() - before_ns;
+                let took_ns = (clock::thread_cpu_ns() - before_ns).saturating_sub(self.looks_ns);
                 let State { request_overhead, requests_ns, .. } = &mut self.state;
                 request_overhead.saw(requests, took_ns, *requests_ns);
             }
@@ -200,9 +203,11 @@ impl Conductor {
             self.thread_starts.forget();
             return beat_ns;
         }
+        let began_ns = clock::thread_cpu_ns();
         let astray = self.look_for_strays(now);
         let before_ns = clock::thread_cpu_ns();
         let new_threads = self.new_threads().and(astray);
+        self.looks_ns = clock::thread_cpu_ns() - began_ns;
         let has_new_threads = !new_threads.is_none();
         match self.state.core.due(now, self.survey.due_in_ns(), beat_ns, new_threads) {
             Due::Sleep(sleep_ns) => return sleep_ns,

@@ -269,7 +269,8 @@ impl State {
         }
     }
 
-    fn saw_singles(&mut self, id: JobId, seen: singles::Seen) {
+    fn saw_singles(&mut self, id: JobId, mut seen: singles::Seen) {
+        seen.keep(|tids| self.core.of_no_job(tids));
         let home = self.core.jobs.get(&id).and_then(|job| job.home.as_ref());
         if let Some((home, of)) = home.zip(self.registry.jobs.get_mut(&id)) {
             of.roster.looked(seen, &home.members);

@@ -44,8 +44,8 @@ impl Gang {
 /// it had.
 #[derive(Debug, Default)]
 struct Row {
-    /// The CPUs of its slots, each with when these end (UTC). Slots that were taken back are here,
-    /// too.
+    /// The CPUs of its slots, each with when these end (UTC), in order: those of the last
+    /// [`ROW_NS`], and those to come.
     cpus: Vec<(u64, CpuSet)>,
     /// The time of each CPU that it had had in slot when its figures were last held against this.
     in_slot_ns: BTreeMap<u32, u64>,
@@ -55,7 +55,18 @@ struct Row {
 /// run there, and those that are left alone.
 const ELSEWHERE_PART: u64 = 100;
 
+/// Slots are remembered for so long.
+const ROW_NS: u64 = 1_000_000_000;
+
 impl Row {
+    /// Slots from a moment on are others than were planned.
+    fn replan(&mut self, from_ns: u64, now_ns: u64) {
+        let first = self.cpus.partition_point(|(end_ns, _)| *end_ns <= from_ns);
+        self.cpus.truncate(first + 1);
+        self.cpus.get_mut(first).into_iter().for_each(|(end_ns, _)| *end_ns = from_ns);
+        self.cpus.retain(|(end_ns, _)| *end_ns + ROW_NS > now_ns);
+    }
+
     fn has(&mut self, cpus: &CpuSet, end_ns: u64) {
         match self.cpus.last_mut() {
             Some((last_ns, last)) if last == cpus => *last_ns = end_ns.max(*last_ns),
@@ -211,6 +222,7 @@ impl MeasuredGangs {
                 .filter(|slot| slot.end_ns > now_ns && slot.start_ns < from_ns)
                 .map(|slot| SlotTime { end_ns: slot.end_ns.min(from_ns), ..*slot })
                 .collect();
+            gang.row.replan(from_ns, now_ns);
             for (plan, slot) in plans.iter().filter_map(|plan| Some((plan, plan.slot(job)?))) {
                 gang.row.has(&slot.cpus, plan.end_ns);
                 let (start_ns, end_ns) = (plan.start_ns.max(from_ns), plan.end_ns.min(until_ns));
@@ -268,6 +280,12 @@ mod tests {
         assert!(!row.was_left(&[on(0, 516), on(2, 3_500), on(4, 15)], 280), "no more since");
         row.has(&cpus(&[4]), 400);
         assert!(!row.was_left(&[on(2, 4_000), on(4, 600)], 290));
+        // Planned anew from within a slot on.
+        row.has(&cpus(&[5]), 500);
+        row.replan(350, 300);
+        assert_eq!(row.cpus, [(300, cpus(&[2, 3])), (350, cpus(&[4]))]);
+        row.replan(400, 320 + ROW_NS);
+        assert_eq!(row.cpus, [(350, cpus(&[4]))]);
     }
 
     #[test]

@@ -207,6 +207,17 @@ mod tests {
     }
 
     #[test]
+    fn client_that_hangs_up_has_paid() {
+        let (paid, payer) = (ClientPriority::new(true), Some(UserId(7)));
+        let (client_priority, charged_ns) = (paid.clone(), clock::thread_cpu_ns());
+        let (has_line, is_above) = (true, false);
+        let priority = ThreadPriority { client_priority, payer, has_line, is_above, charged_ns };
+        at_work::asked(50_000_000);
+        drop(priority);
+        assert!(!paid.charge(payer, 0));
+    }
+
+    #[test]
     fn requests_wait_only_for_gangs_that_are_raised() {
         let user = UserId(7);
         let client_priority = ClientPriority::new(true);

@@ -14,7 +14,7 @@
 //! row of allowance is carried over.
 //!
 //! Properties: over any stretch of slices a user's gangs are within one whole row of his cap. Each
-//! of them has slots. Others have no less than without caps.
+//! of them has slots. Others have no less together than without caps.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -257,7 +257,9 @@ impl Found {
 /// rest is served beside them; and by its part of what others were owed when the
 /// sequence began, or were ahead, beyond a request each: an event can bring in who
 /// is far behind, and change the weight of who is ahead.
-/// Of users with caps nothing is said. The sequence starts anew after an event or an amendment.
+/// Of users with caps nothing is said, nor of the tiers behind a gang of theirs: while that gang is
+/// out, one has slots that others of its tier had beside the gang. The sequence starts anew after
+/// an event or an amendment.
 #[derive(Debug, Clone, Default)]
 pub struct Frame {
     generation: u64,
@@ -309,11 +311,14 @@ impl Frame {
         let cap = f64::from(schedule.config().cap_permille) / 1000.0;
         let is_plain = schedule.load() == 0 && !schedule.packs();
         let mut found = Found(Vec::new());
-        let is_capped = |job: &JobId| {
+        let is_capped = |job: &Job| schedule.config.caps.contains_key(&job.spec.user);
+        let runnable = schedule.jobs.values().filter(|it| it.readiness() == Readiness::Runnable);
+        let first_capped = runnable.filter(|job| is_capped(job)).map(|job| job.tier).min();
+        let is_certain = |job: &JobId| {
             let job = schedule.jobs.get(job);
-            job.is_some_and(|job| schedule.config.caps.contains_key(&job.spec.user))
+            job.is_none_or(|job| !is_capped(job) && first_capped.is_none_or(|it| job.tier <= it))
         };
-        for (job, account) in self.since.iter_mut().filter(|(job, _)| !is_capped(job)) {
+        for (job, account) in self.since.iter_mut().filter(|(job, _)| is_certain(job)) {
             account.slices += 1;
             account.waited += 1;
             if in_row.contains(job) {

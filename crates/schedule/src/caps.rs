@@ -123,8 +123,12 @@ impl Schedule {
             let part =
                 |(id, share): (&JobId, &f64)| share * f64::from(self.jobs[id].width()) / machine;
             let his = || shares.iter().filter(|(id, _)| of_user(id));
+            let has: f64 = his().map(part).sum();
+            if has <= 0.0 {
+                continue;
+            }
             let most = f64::from(permille) / 1000.0;
-            let factor = (most / his().map(part).sum::<f64>()).min(1.0);
+            let factor = (most / has).min(1.0);
             let had: f64 = his().map(|(_, share)| share).sum();
             (before, after) = (before + had, after + had * factor);
             let his = shares.iter_mut().filter(|(id, _)| of_user(id));

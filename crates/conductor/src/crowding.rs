@@ -11,12 +11,12 @@
 //! job takes no turns, as one that has more threads than are switched.
 //!
 //! It takes turns again once it is small enough: an eighth smaller than what the others of that
-//! edge left, or than an equal part of the edge if that is more. Or once one of those others has
-//! ended, if only to be found too large again.
+//! edge leave, or than an equal part of the edge if that is more. Some seconds later the others are
+//! those that take turns yet, and the edge has the time that it has by then.
 //!
 //! Properties: what is left of an edge fits. A job that asks of no switcher more than its equal
-//! part of an edge is never crowded. A job that does not change is crowded once for each set of
-//! others.
+//! part of an edge is never crowded. A job that does not change is crowded no more often than once
+//! in [`BACK_NS`], whatever its others do.
 
 use std::collections::BTreeMap;
 
@@ -41,6 +41,9 @@ const DIFFERS: u64 = 4;
 
 /// How often switchers are asked.
 const EVERY_NS: u64 = 10_000_000_000;
+
+/// A crowded job that does not shrink takes turns again after so long at the soonest.
+pub const BACK_NS: u64 = 10_000_000_000;
 
 /// A crowded job must be smaller by one part in so many.
 const MARGIN: usize = 8;
@@ -80,8 +83,9 @@ pub struct Crowded {
     pub others_ns: u64,
     /// The time that an edge had.
     pub edge_ns: u64,
-    /// The other jobs.
-    others: Vec<JobId>,
+    /// When it was found (CLOCK_MONOTONIC).
+    since_ns: u64,
+    excess: Excess,
 }
 
 /// A job that does not fit into an edge.
@@ -115,12 +119,23 @@ fn excess(loads: &[Load], actions_max: usize, can_go: impl Fn(JobId) -> bool) ->
     found
 }
 
+/// The actions that an edge has beside those of others, or an equal part if that is more.
+fn room(others: impl Iterator<Item = usize> + Clone, actions_max: usize) -> usize {
+    let equal_part = actions_max / (others.clone().count() + 1);
+    actions_max.saturating_sub(others.sum()).max(equal_part)
+}
+
 impl Excess {
-    /// The actions with which the job fits again.
+    /// The actions with which the job fits again, if it must have fewer.
     fn actions_max(&self, actions_max: usize) -> usize {
-        let room = actions_max.saturating_sub(self.others.values().sum());
-        let equal_part = actions_max / (self.others.len() + 1);
-        let most = room.max(equal_part).min(self.actions);
+        let most = room(self.others.values().copied(), actions_max).min(self.actions);
+        most - most.div_ceil(MARGIN)
+    }
+
+    /// The actions with which the job fits beside those of the others that stay.
+    fn actions_max_beside(&self, actions_max: usize, stays: impl Fn(JobId) -> bool) -> usize {
+        let others = self.others.iter().filter(|(job, _)| stays(**job));
+        let most = room(others.map(|(_, &actions)| actions), actions_max);
         most - most.div_ceil(MARGIN)
     }
 }
@@ -163,8 +178,10 @@ impl Conductor {
         let can_go = |id: JobId| self.jobs.get(&id).is_some_and(takes_turns);
         let actions_max = self.actions_max();
         let (edge_ns, action_ns) = (self.settings.limits.edge_ns, self.cost.action_ns);
+        let since_ns = self.step_began.monotonic_ns;
         for found in excess(loads, actions_max, can_go) {
-            let Some(job) = self.jobs.get_mut(&found.job) else { continue };
+            let id = found.job;
+            let Some(job) = self.jobs.get_mut(&id) else { continue };
             let size = job.home.as_ref().map_or(0, |home| size(self.backend, home));
             let most = found.actions_max(actions_max);
             let of_others: usize = found.others.values().sum();
@@ -174,10 +191,11 @@ impl Conductor {
                 takes_ns: found.actions as u64 * action_ns,
                 others_ns: of_others as u64 * action_ns,
                 edge_ns,
-                others: found.others.into_keys().collect(),
+                since_ns,
+                excess: found,
             });
-            self.over_thread_limit.insert(found.job);
-            self.notes.push(Note::Crowded(found.job));
+            self.over_thread_limit.insert(id);
+            self.notes.push(Note::Crowded(id));
         }
     }
 
@@ -186,10 +204,18 @@ impl Conductor {
         let Some(job) = self.jobs.get(&id) else { return };
         let Some(crowded) = &job.crowded else { return };
         let size = job.home.as_ref().map_or(0, |home| size(self.backend, home));
-        let has_ended = |other: &JobId| !self.jobs.contains_key(other);
-        let fits = size <= crowded.size_max || crowded.others.iter().any(has_ended);
-        if let Some(job) = self.jobs.get_mut(&id).filter(|_| fits) {
-            job.crowded = None;
+        let mut size_max = crowded.size_max;
+        if self.step_began.monotonic_ns >= crowded.since_ns.saturating_add(BACK_NS) {
+            let machine = self.machine();
+            let takes_turns = |job: &Job| job.eligibility(machine) == Eligibility::TakesTurns;
+            let stays = |other: JobId| self.jobs.get(&other).is_some_and(takes_turns);
+            let most = crowded.excess.actions_max_beside(self.actions_max(), stays);
+            size_max = crowded.size * most / crowded.excess.actions;
+        }
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        match &mut job.crowded {
+            Some(crowded) if size > size_max => crowded.size_max = size_max,
+            crowded => *crowded = None,
         }
     }
 }

@@ -58,10 +58,10 @@ impl Schedule {
     /// The gangs that are out of their users' allowances, of those that `wait`.
     pub(crate) fn beyond_caps(&self, waits: impl Fn(JobId, &Job) -> bool) -> BTreeSet<JobId> {
         let mut out = BTreeSet::new();
-        for user in self.config.caps.keys() {
-            let mut left = self.allowances.get(user).copied().unwrap_or(0);
+        for (user, gangs) in self.of_capped_users(waits) {
+            let mut left = self.allowances.get(&user).copied().unwrap_or(0);
             let mut is_out = false;
-            for (id, job) in self.in_order(*user, &waits) {
+            for (id, job) in gangs {
                 is_out |= cost(job) > left;
                 if is_out {
                     out.insert(id);
@@ -85,15 +85,25 @@ impl Schedule {
         }
     }
 
-    /// The gangs of a user by tier, and by what they had among themselves.
-    fn in_order(&self, user: UserId, waits: impl Fn(JobId, &Job) -> bool) -> Vec<(JobId, &Job)> {
-        let jobs = self.jobs.iter().map(|(&id, job)| (id, job));
-        let mut gangs: Vec<(JobId, &Job)> = jobs
-            .filter(|(id, job)| {
-                job.spec.user == user && job.readiness() == Readiness::Runnable && waits(*id, job)
-            })
-            .collect();
-        gangs.sort_by_key(|(id, job)| (job.tier, job.own_vtime, *id));
+    /// The gangs of capped users that `wait`, those of each by tier, and by what they had among
+    /// themselves. Of many users with caps few have gangs.
+    fn of_capped_users(
+        &self,
+        waits: impl Fn(JobId, &Job) -> bool,
+    ) -> BTreeMap<UserId, Vec<(JobId, &Job)>> {
+        let mut gangs: BTreeMap<UserId, Vec<(JobId, &Job)>> = BTreeMap::new();
+        if self.config.caps.is_empty() {
+            return gangs;
+        }
+        for (&id, job) in &self.jobs {
+            let is_capped = self.config.caps.contains_key(&job.spec.user);
+            if is_capped && job.readiness() == Readiness::Runnable && waits(id, job) {
+                gangs.entry(job.spec.user).or_default().push((id, job));
+            }
+        }
+        for of_user in gangs.values_mut() {
+            of_user.sort_by_key(|(id, job)| (job.tier, job.own_vtime, *id));
+        }
         gangs
     }
 
@@ -117,18 +127,29 @@ impl Schedule {
             return;
         }
         let machine = f64::from(self.topology.len());
+        // The shares of each capped user, and the part of the machine that they are.
+        let mut of_users: BTreeMap<UserId, (f64, f64)> = BTreeMap::new();
+        for (id, share) in shares.iter() {
+            let job = &self.jobs[id];
+            if self.config.caps.contains_key(&job.spec.user) {
+                let (had, part) = of_users.entry(job.spec.user).or_default();
+                *had += share;
+                *part += share * f64::from(job.width()) / machine;
+            }
+        }
+        let mut factors: BTreeMap<UserId, f64> = BTreeMap::new();
         let (mut before, mut after) = (0.0, 0.0);
-        for (user, &permille) in &self.config.caps {
-            let of_user = |id: &JobId| &self.jobs[id].spec.user == user;
-            let part =
-                |(id, share): (&JobId, &f64)| share * f64::from(self.jobs[id].width()) / machine;
-            let his = || shares.iter().filter(|(id, _)| of_user(id));
-            let most = f64::from(permille) / 1000.0;
-            let factor = (most / his().map(part).sum::<f64>()).min(1.0);
-            let had: f64 = his().map(|(_, share)| share).sum();
+        for (user, (had, part)) in of_users {
+            if part <= 0.0 {
+                continue;
+            }
+            let most = f64::from(self.config.caps[&user]) / 1000.0;
+            let factor = (most / part).min(1.0);
             (before, after) = (before + had, after + had * factor);
-            let his = shares.iter_mut().filter(|(id, _)| of_user(id));
-            his.for_each(|(_, share)| *share *= factor);
+            factors.insert(user, factor);
+        }
+        for (id, share) in shares.iter_mut() {
+            *share *= factors.get(&self.jobs[id].spec.user).copied().unwrap_or(1.0);
         }
         // Where gangs take turns, one at a time.
         let left = whole - before;
@@ -139,5 +160,36 @@ impl Schedule {
                 others.filter(|(id, _)| !self.config.caps.contains_key(&self.jobs[id].spec.user));
             others.for_each(|(_, share)| *share = (*share * more).min(whole));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::{Config, Event, Spec, Topology};
+
+    #[test]
+    fn capped_users_without_gangs_cost_nothing() {
+        let caps = (1..=2_000).map(|user| (UserId(user), 500)).collect();
+        let config = Config { caps, ..Config::default() };
+        let mut schedule = Schedule::new(config, Topology::flat(4)).unwrap();
+        // The second half has no caps.
+        for (job, user) in (0..1_000).zip([7, 3, 7, 2_001, 2_002, 2_003].into_iter().cycle()) {
+            let spec = Spec { user: UserId(user), ..Spec::new(2) };
+            schedule.apply(Event::Arrived { job: JobId(job), spec }).unwrap();
+        }
+        schedule.apply(Event::Slept { job: JobId(1) }).unwrap();
+        let asked = Cell::new(0);
+        let gangs = schedule.of_capped_users(|id, _| {
+            asked.set(asked.get() + 1);
+            id != JobId(0)
+        });
+        let counts: Vec<(u32, usize)> =
+            gangs.iter().map(|(user, of_user)| (user.0, of_user.len())).collect();
+        assert_eq!(counts, [(3, 166), (7, 333)]);
+        assert_eq!(asked.get(), 500, "each gang once");
+        assert_eq!(gangs[&UserId(7)][0].0, JobId(2));
     }
 }

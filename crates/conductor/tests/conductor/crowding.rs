@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use gang_conductor::{
-    Conductor, Due, Effects, Eligibility, Followed, JobSeen, NewThreads, Note, Now, life::State,
+    Conductor, Due, Effects, Eligibility, Followed, JobSeen, NewThreads, Note, Now, Suspension,
+    life::State,
 };
-use gang_schedule::JobId;
+use gang_schedule::{JobId, Policy};
 use gang_timetable::{Attributes, Seen};
 
 use crate::one::{JOB, NOW, PID, candidate, cgroup, home, in_state};
@@ -92,15 +93,86 @@ fn larger_one_of_two_takes_no_turns_until_it_is_smaller() {
     }
 }
 
+/// A step begins so long after the beginning, and the job is read in it.
+fn reads_later(core: &mut Conductor, after_ms: u64, threads: u32) {
+    let monotonic_ns = NOW.monotonic_ns + after_ms * 1_000_000;
+    core.begin_step(Now { utc_ns: NOW.utc_ns + after_ms * 1_000_000, monotonic_ns });
+    reads(core, JOB, PID, threads);
+}
+
+fn is_crowded(core: &Conductor) -> bool {
+    core.jobs[&JOB].crowded.is_some()
+}
+
 #[test]
-fn crowded_job_is_tried_again_once_the_other_has_ended() {
+fn crowded_job_takes_turns_again_once_the_other_has_ended() {
     let mut core = two_gangs([3_000, 2_000]);
     plans(&mut core, 0);
     reads(&mut core, JOB, PID, 3_000);
-    assert!(core.jobs[&JOB].crowded.is_some());
+    assert!(is_crowded(&core));
     core.end(OTHER);
-    reads(&mut core, JOB, PID, 3_000);
-    assert_eq!(core.jobs[&JOB].crowded, None);
+    reads_later(&mut core, 9_999, 3_000);
+    assert!(is_crowded(&core), "it was found so a moment ago");
+    reads_later(&mut core, 10_000, 3_000);
+    assert!(!is_crowded(&core));
+}
+
+#[test]
+fn crowded_job_that_does_not_fit_alone_stays_so() {
+    let mut core = two_gangs([12_000, 2_000]);
+    plans(&mut core, 0);
+    core.end(OTHER);
+    reads_later(&mut core, 60_000, 12_000);
+    assert!(is_crowded(&core));
+    // An eighth fewer than all of an edge.
+    assert_eq!(core.jobs[&JOB].crowded.as_ref().unwrap().size_max, 3_500);
+    reads_later(&mut core, 60_000, 3_500);
+    assert!(!is_crowded(&core));
+}
+
+#[test]
+fn crowded_job_takes_turns_again_once_the_other_takes_none() {
+    for how in ["suspended", "none", "crowded"] {
+        let mut core = two_gangs([3_000, 2_000]);
+        plans(&mut core, 0);
+        reads_later(&mut core, 20_000, 3_000);
+        assert!(is_crowded(&core), "{how}");
+        match how {
+            "suspended" => drop(core.suspend(NOW, OTHER, Suspension::Own).unwrap()),
+            "none" => drop(core.change(OTHER, |spec, _| spec.policy = Policy::None).unwrap()),
+            _ => {
+                let crowded = core.jobs[&JOB].crowded.clone();
+                core.jobs.get_mut(&OTHER).unwrap().crowded = crowded;
+            }
+        }
+        reads_later(&mut core, 20_001, 3_000);
+        assert!(!is_crowded(&core), "{how}");
+    }
+}
+
+#[test]
+fn crowded_job_takes_turns_again_once_actions_take_less() {
+    let mut core = two_gangs([1_500, 1_200]);
+    core.saw_cost(NOW.monotonic_ns, || Some(2_000));
+    plans(&mut core, 0);
+    assert!(is_crowded(&core));
+    reads_later(&mut core, 10_000, 1_500);
+    assert!(is_crowded(&core), "nothing has changed");
+    core.saw_cost(NOW.monotonic_ns + 10_000_000_000, || Some(1_000));
+    reads_later(&mut core, 10_001, 1_500);
+    assert!(!is_crowded(&core));
+}
+
+#[test]
+fn crowded_job_takes_turns_again_once_an_edge_has_more_time() {
+    let mut core = two_gangs([3_000, 2_000]);
+    plans(&mut core, 0);
+    core.settings.limits.edge_ns += 300_000;
+    reads_later(&mut core, 10_000, 3_000);
+    assert!(is_crowded(&core), "an eighth must be to spare");
+    core.settings.limits.edge_ns += 100_000;
+    reads_later(&mut core, 10_000, 3_000);
+    assert!(!is_crowded(&core));
 }
 
 #[test]

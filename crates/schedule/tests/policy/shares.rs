@@ -68,6 +68,19 @@ fn single_gang_has_every_slice() {
 }
 
 #[test]
+fn others_have_what_a_capped_user_leaves() {
+    // The second capped user has no job.
+    let caps = [(UserId(1), 250), (UserId(2), 100)].into();
+    let config = Config { caps, ..Config::default() };
+    let mut schedule = Schedule::new(config, Topology::flat(4)).unwrap();
+    for (job, user) in [(JobId(0), UserId(1)), (JobId(1), UserId(3))] {
+        let spec = Spec { user, ..Spec::new(4) };
+        schedule.apply(Event::Arrived { job, spec }).unwrap();
+    }
+    shares_are(schedule, 400, &[100, 300]);
+}
+
+#[test]
 fn interactive_is_worth_two_of_batch() {
     let interactive = Spec { class: Class::Interactive, ..Spec::new(2) };
     shares_are(machine(2, 0, &[interactive, Spec::new(2)]), 300, &[200, 100]);

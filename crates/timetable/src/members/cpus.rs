@@ -1,13 +1,13 @@
 //! The CPUs of members: those that their owners chose, and those of slots.
 //!
-//! Problem: a thread has one set of CPUs, whoever set it. A set that differs from what gangd gave is
-//! its owner's choice, and stays. But what gangd gave is not known for certain: a switcher may
+//! Problem: a thread has one set of CPUs, whoever set it. A set that differs from what gangd gave
+//! is its owner's choice, and stays. But what gangd gave is not known for certain: a switcher may
 //! follow a timetable from before, threads inherit the CPUs of a slot that is over, and the kernel
 //! lets a thread run anywhere of whose CPUs none is online.
 //!
-//! Approach: the CPUs of all timetables that a switcher may still follow are remembered. A set that
-//! is none of these, nor the job's, is a choice. A timetable from before it was seen may overrule
-//! it, and it is given back then.
+//! Approach: the CPUs of all timetables that a switcher may still follow are remembered. A set
+//! that is none of these, nor the job's, is a choice. A timetable from before it was seen may
+//! overrule it, and it is given back then.
 
 use gang_schedule::{Allowed, CpuSet};
 

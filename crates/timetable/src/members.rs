@@ -77,9 +77,8 @@ pub struct Starter {
 pub struct Controls {
     /// It can be frozen as a whole.
     pub freezer: bool,
-    /// It can be idle as a whole, and has a weight. With [`Backend::Rt`](crate::Backend::Rt) only a
-    /// job has these that lives beside the group of all gangs: below it, no weight would count for
-    /// those outside.
+    /// It can be idle as a whole, and has a weight. With [`Backend::Rt`] only a job has these that
+    /// lives beside the group of all gangs: below it, no weight would count for those outside.
     pub idle: bool,
     pub weight: bool,
     /// The group of its own weighs what others weigh, in its slots and out of them: its processes

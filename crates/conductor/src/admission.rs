@@ -240,7 +240,7 @@ mod tests {
     const ONE: UserId = UserId(1);
     const OTHER: UserId = UserId(2);
 
-    /// What all claims keep from a user, at a moment in seconds.
+    /// The amount that all claims keep from a user, at a moment in seconds.
     fn kept(overclaims: &mut Overclaims, user: UserId, at: u64, claims: &[Claim]) -> u64 {
         let stock = stock(80, 0);
         overclaims.note(&Accounts::default(), at * SECOND, &stock, claims);

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use gang_schedule::{Gap, UserId};
 
-/// Who is at work, and who waits.
+/// The requests at work, and those that wait.
 #[derive(Debug)]
 pub struct AtWork<T> {
     /// Those who wait, of each user of whom somebody is at work.

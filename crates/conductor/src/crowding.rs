@@ -74,7 +74,7 @@ impl Cost {
 /// Why a job is crowded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Crowded {
-    /// What was switched of it one by one: threads, processes.
+    /// Its threads or processes that were switched one by one.
     pub size: usize,
     /// It takes turns again with so many of these.
     pub size_max: usize,
@@ -140,7 +140,7 @@ impl Excess {
     }
 }
 
-/// What a backend may switch of a job one by one.
+/// The threads or processes of a job that a backend may switch one by one.
 fn size(backend: Backend, home: &Home) -> usize {
     let Members { processes, .. } = &home.members;
     let threads = home.members.threads().iter().filter(|thread| !thread.is_exempt()).count();

@@ -52,7 +52,7 @@ impl<T> Turns<T> {
 /// The share of the last measurement in the mean.
 const NEWEST: f64 = 0.1;
 
-/// What a request costs the conductor besides its own time: to wake, and to look at what is due.
+/// The cost of a request for the conductor besides its own time: to wake, and to see what is due.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Overhead {
     mean_ns: f64,

@@ -183,7 +183,7 @@ impl Look {
     }
 }
 
-/// What a [`Look`] has found.
+/// The findings of a [`Look`].
 #[derive(Debug)]
 pub struct Seen {
     /// Members that have ended.

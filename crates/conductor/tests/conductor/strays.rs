@@ -55,7 +55,7 @@ fn look_is_due_once_and_again_after_a_rest() {
         let rest_ns = core.sleep_ns(now.utc_ns, u64::MAX);
         assert!(rest_ns >= 20 * spent_ns, "a twentieth of the time at most");
         assert!(rest_ns <= (20 * spent_ns).max(100 * MS), "{rest_ns}");
-        // What happens meanwhile brings no look forward.
+        // Nothing that happens meanwhile brings a look forward.
         assert_eq!(core.strays_due(after(at_ns + rest_ns / 2)), []);
         assert_eq!(core.sleep_ns(now.utc_ns, u64::MAX), rest_ns);
         at_ns += rest_ns;

@@ -320,7 +320,7 @@ fn nobody_waits_for_a_file_to_read_single_threads() {
         let normal = Attributes::other(0).into();
         Single { tid, started: 20, pid: 7, process_started: 10, since: 50, normal }
     };
-    // Whoever opens that waits, until somebody writes.
+    // A reader that opens one waits until somebody writes.
     let stat = proc_root.path().join("7/stat");
     let singles = vec![single(stays.tid), single(ends.tid)];
     let of_thread = |tid: u32| process.join(format!("task/{tid}/stat"));

@@ -13,6 +13,7 @@ use std::{
     fs::OpenOptions,
     io::Write,
     path::PathBuf,
+    process::Command,
     thread,
     time::{Duration, Instant},
 };
@@ -56,8 +57,22 @@ fn look_every<T>(pause: Duration, what: &str, mut look: impl FnMut() -> Option<T
         if let Some(value) = look() {
             return value;
         }
-        assert!(!is_last, "not within {TEST_TIMEOUT:?}: {what}");
+        if is_last {
+            // Of a hang that comes back once in a thousand runs, this is all that there is.
+            say_processes();
+            panic!("not within {TEST_TIMEOUT:?}: {what}");
+        }
         thread::sleep(pause);
+    }
+}
+
+/// Prints what the processes of this machine wait for.
+fn say_processes() {
+    let columns = "pid,ppid,pgid,stat,psr,wchan:24,args";
+    // What `ps` prints itself would not be part of the test's output.
+    match Command::new("ps").args(["-e", "--forest", "-ww", "-o", columns]).output() {
+        Ok(ps) => eprintln!("{}", String::from_utf8_lossy(&ps.stdout)),
+        Err(error) => eprintln!("cannot list the processes: {error}"),
     }
 }
 

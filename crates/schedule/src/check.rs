@@ -256,7 +256,8 @@ impl Found {
 /// slice under a cap (L8); by one more request where gangs are packed or the
 /// rest is served beside them; and by its part of what others were owed when the
 /// sequence began, or were ahead, beyond a request each: an event can bring in who
-/// is far behind, and change the weight of who is ahead.
+/// is far behind, and change the weight of who is ahead. A capped gang of its tier that goes out
+/// takes along what it is ahead, by up to a request: the others then count as ahead by that.
 /// Of users with caps nothing is said, nor of the tiers behind a gang of theirs: while that gang is
 /// out, one has slots that others of its tier had beside the gang. The sequence starts anew after
 /// an event or an amendment.
@@ -313,7 +314,12 @@ impl Frame {
         let mut found = Found(Vec::new());
         let is_capped = |job: &Job| schedule.config.caps.contains_key(&job.spec.user);
         let runnable = schedule.jobs.values().filter(|it| it.readiness() == Readiness::Runnable);
-        let first_capped = runnable.filter(|job| is_capped(job)).map(|job| job.tier).min();
+        let capped: Vec<&Job> = runnable.filter(|job| is_capped(job)).collect();
+        let first_capped = capped.iter().map(|job| job.tier).min();
+        let of_capped = |tier: Tier| -> f64 {
+            let of_tier = capped.iter().filter(|job| job.tier == tier);
+            of_tier.map(|job| f64::from(job.request.slices())).sum()
+        };
         let is_certain = |job: &JobId| {
             let job = schedule.jobs.get(job);
             job.is_none_or(|job| !is_capped(job) && first_capped.is_none_or(|it| job.tier <= it))
@@ -335,7 +341,8 @@ impl Frame {
             // The rest and gangs that were packed are served in part by the
             // turns of others, and so may come early with a request of their own.
             let by_guests = if is_plain { 0.0 } else { request };
-            let slack = request + under_cap + by_guests + share * owed + ROUNDING;
+            let taken_along = share * of_capped(schedule.jobs[job].tier);
+            let slack = request + under_cap + by_guests + share * owed + taken_along + ROUNDING;
             let owed = share * slices as f64 - slots as f64 - ahead.max(0.0);
             found.unless(owed <= slack, SHARE, || {
                 format!(

@@ -512,6 +512,16 @@ END
         $RUN numactl -C 0 sh -c "$bound"
         numactl --localalloc $RUN $LOOK 7
         $RUN numactl -m 0 $LOOK 8"#;
+    /// Where a program looks at one CPU after the other, as hwloc does, no slot can be made for it
+    /// meanwhile, and it must go on.
+    binds_itself ["taskset"] r#"
+        $RUN sh -c '
+            all=$(taskset -cp $$ | sed "s/.*: //")
+            taskset -cp 0 $$ >/dev/null
+            i=0
+            while [ $i -lt 300000 ]; do i=$((i + 1)); done
+            taskset -cp $all $$ >/dev/null
+            echo "goes on"'"#;
     bound_ranks ["mpirun.openmpi --allow-run-as-root -n 1 true"] r#"
         ranks='mpirun.openmpi --allow-run-as-root --oversubscribe -q -n 2 --bind-to core'
         bound='grep Cpus_allowed_list /proc/self/status'

@@ -20,7 +20,9 @@ pub enum Eligibility {
     /// The job needs more CPUs than are online, and waits until they come back.
     TooFewCpus,
     /// Of the CPUs that are online, its threads may use others than it needs, or fewer
-    /// ([`gang_schedule::Unplaceable`]). It waits until that changes.
+    /// ([`gang_schedule::Unplaceable`]). Linux alone schedules it until that changes. Programs bind
+    /// themselves to one CPU after the other for a moment, to look at them: they have to run to end
+    /// that, and fillers may not for minutes.
     Unplaceable,
     TakesTurns,
 }
@@ -67,10 +69,11 @@ impl Eligibility {
     /// The job stands as gangs do, by the clock, be it in rows or not.
     pub fn is_gang(self) -> bool {
         match self {
-            Eligibility::TakesTurns | Eligibility::TooFewCpus | Eligibility::Unplaceable => true,
+            Eligibility::TakesTurns | Eligibility::TooFewCpus => true,
             Eligibility::Suspended
             | Eligibility::Starting
             | Eligibility::TooManyThreads
+            | Eligibility::Unplaceable
             | Eligibility::Asleep
             | Eligibility::NotScheduled => false,
         }

@@ -180,17 +180,23 @@ impl Job {
         })
     }
 
+    /// Linux alone schedules it, in the time of the rest (L18).
+    pub fn is_left_to_linux(&self, machine: u32) -> bool {
+        self.spec.policy != Policy::Gang || self.eligibility(machine) == Eligibility::Unplaceable
+    }
+
     /// How the job stands while it is in no row.
     pub fn standing_out_of_row(&self, fill: bool, machine: u32) -> Standing {
+        let filling_or = |standing| if fill { Standing::Filling } else { standing };
         match self.eligibility(machine) {
             Eligibility::Suspended => Standing::Paused,
-            Eligibility::TooManyThreads => Standing::Filling,
-            Eligibility::Starting | Eligibility::Asleep | Eligibility::NotScheduled => {
-                Standing::Released
-            }
-            Eligibility::TakesTurns | Eligibility::TooFewCpus | Eligibility::Unplaceable => {
-                if fill { Standing::Filling } else { Standing::Paused }
-            }
+            // It cannot end some of them while it stands still.
+            Eligibility::TooManyThreads => filling_or(Standing::Released),
+            Eligibility::Starting
+            | Eligibility::Asleep
+            | Eligibility::NotScheduled
+            | Eligibility::Unplaceable => Standing::Released,
+            Eligibility::TakesTurns | Eligibility::TooFewCpus => filling_or(Standing::Paused),
         }
     }
 

@@ -192,7 +192,9 @@ impl Conductor {
 
     fn is_quiet(&self) -> bool {
         let machine = self.machine();
-        !self.jobs.values().any(|job| job.eligibility(machine).is_gang())
+        // Plans read anew which CPUs the threads of one without slots may use.
+        let is_due = |it: Eligibility| it.is_gang() || it == Eligibility::Unplaceable;
+        !self.jobs.values().any(|job| is_due(job.eligibility(machine)))
     }
 
     /// The step that is due now. A look at the machine is due in `look_in_ns`; `beat_ns` is the
@@ -642,7 +644,7 @@ impl Conductor {
             let is_gang = eligibility.is_gang();
             let left_over = !fill && job.standing == Standing::Filling && is_gang;
             // One that has just got too many threads fills, and was left in its slot perhaps.
-            let fills = is_gang || eligibility == Eligibility::TooManyThreads;
+            let fills = is_gang || (fill && eligibility == Eligibility::TooManyThreads);
             let listens = job.home.as_ref().is_some_and(|home| !home.listeners.is_empty());
             in_rows.contains(&job.id)
                 || (listens && is_gang)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gang_schedule::{Event, JobId, Policy, Sharing, UserId};
+use gang_schedule::{Event, JobId, Sharing, UserId};
 use gang_timetable::Runnable;
 
 use crate::{
@@ -72,8 +72,7 @@ impl Conductor {
             if let Some(home) = &mut job.home {
                 job.short_lived.saw(home.members.take_turnover());
             }
-            // Jobs that Linux alone schedules have their time with the rest (L18).
-            if job.spec.policy == Policy::Gang {
+            if !job.is_left_to_linux(machine) {
                 of_jobs.threads += runnable.threads;
                 of_jobs.unseen += runnable.unseen;
             }
@@ -144,7 +143,7 @@ impl Conductor {
             slots: job.slots,
             in_slot_ns: job.in_slot_ns,
             threads: job.home.as_ref().map_or(0, |home| home.members.threads().len()),
-            stands_still: !can_fill && job.spec.policy == Policy::Gang,
+            stands_still: !can_fill && !job.is_left_to_linux(machine),
             has_too_many_threads: job.eligibility(machine) == Eligibility::TooManyThreads,
             slice_ns,
         };

@@ -207,9 +207,11 @@ impl Found {
             let readiness = schedule.readiness(job).expect("it is one of its jobs");
             let right = match readiness {
                 Readiness::Suspended => place == Some("paused"),
-                Readiness::TooWide | Readiness::Unplaceable => place == Some(waiting),
+                Readiness::TooWide => place == Some(waiting),
                 Readiness::Runnable => place == Some("in the row") || place == Some(waiting),
-                Readiness::Asleep | Readiness::Unscheduled => place.is_none(),
+                Readiness::Asleep | Readiness::Unplaceable | Readiness::Unscheduled => {
+                    place.is_none()
+                }
             };
             self.unless(right, RIGHT_PLACE, || {
                 format!("job {job} is {readiness:?} and {}", place.unwrap_or("nowhere"))

@@ -125,8 +125,8 @@ impl<'a> Line<'a> {
 /// All lines, and who stands in none of them.
 pub(crate) struct Lines<'a> {
     tiers: [Line<'a>; 3],
-    /// They wait for CPUs to come back, or to be allowed others. By id.
-    pub unplaceable: Vec<JobId>,
+    /// They wait for CPUs to come back. By id.
+    pub too_wide: Vec<JobId>,
     /// By id.
     pub suspended: Vec<JobId>,
 }
@@ -139,7 +139,7 @@ impl<'a> Lines<'a> {
         out: &BTreeSet<JobId>,
     ) -> Lines<'a> {
         let mut lines =
-            Lines { tiers: Default::default(), unplaceable: Vec::new(), suspended: Vec::new() };
+            Lines { tiers: Default::default(), too_wide: Vec::new(), suspended: Vec::new() };
         for (&id, job) in jobs.iter_mut().filter(|(id, _)| who(**id)) {
             match job.readiness() {
                 Readiness::Runnable => {
@@ -149,9 +149,9 @@ impl<'a> Lines<'a> {
                     let is_out = out.contains(&id);
                     line.waiting.push(Waiting { who, turn, is_out });
                 }
-                Readiness::TooWide | Readiness::Unplaceable => lines.unplaceable.push(id),
+                Readiness::TooWide => lines.too_wide.push(id),
                 Readiness::Suspended => lines.suspended.push(id),
-                Readiness::Asleep | Readiness::Unscheduled => {}
+                Readiness::Asleep | Readiness::Unplaceable | Readiness::Unscheduled => {}
             }
         }
         lines

@@ -27,7 +27,7 @@
 //! - a job out of the row could not have been packed beside what is in it and
 //!   what is kept for the rest (the row is maximal);
 //! - every job is at one place: row, fillers, paused, or none of them (idle,
-//!   or not scheduled by us);
+//!   not scheduled by us, or not on the CPUs that its threads may use);
 //! - amending a plan to which nothing happened changes nothing.
 //!
 //! The whole is compared with a naive version (tests/policy/naive.rs).
@@ -97,7 +97,7 @@ impl Schedule {
         }
 
         let mut fillers = lines.waiting();
-        fillers.append(&mut lines.unplaceable);
+        fillers.append(&mut lines.too_wide);
         let mut paused = std::mem::take(&mut lines.suspended);
         if !self.config.fill {
             paused.append(&mut fillers);
@@ -174,8 +174,7 @@ impl Schedule {
                 }
             }
         }
-        let out: Vec<JobId> =
-            lines.waiting().into_iter().chain(lines.unplaceable.drain(..)).collect();
+        let out: Vec<JobId> = lines.waiting().into_iter().chain(lines.too_wide.drain(..)).collect();
         let mut paused = std::mem::take(&mut lines.suspended);
         let mut room = Room::new(&self.topology, free);
         row.extend(place(&mut room, lines.row()));

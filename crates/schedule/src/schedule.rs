@@ -116,8 +116,8 @@ pub enum Readiness {
     Runnable,
     /// It needs more CPUs than are online; it waits until they come back.
     TooWide,
-    /// The CPUs that are online and that its threads may use do not do for it; it waits until
-    /// there are others.
+    /// The CPUs that are online and that its threads may use do not do for it: it is with the
+    /// rest until there are others.
     Unplaceable,
     /// It is idle (L19).
     Asleep,

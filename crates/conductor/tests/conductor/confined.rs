@@ -38,15 +38,18 @@ fn changes_are_planned_with_but_not_too_often() {
 }
 
 #[test]
-fn job_without_its_cpus_waits_and_says_why() {
+fn job_without_its_cpus_is_left_to_linux_and_says_why() {
     let mut core = in_state(State::Present);
     core.change(JOB, |spec, _| spec.min_cpus = 2).unwrap();
     reads(&mut core, 0, "3");
     let few = Unplaceable::TooFew { min_cpus: 2, cpus: cpus("3") };
     assert_eq!(core.jobs[&JOB].unplaceable, Some(few));
     assert_eq!(core.eligibility(&core.jobs[&JOB]), Eligibility::Unplaceable);
-    let standing = core.jobs[&JOB].standing_out_of_row(true, core.machine());
-    assert_eq!(standing, Standing::Filling, "it runs where others leave room");
+    for fill in [true, false] {
+        let standing = core.jobs[&JOB].standing_out_of_row(fill, core.machine());
+        assert_eq!(standing, Standing::Released, "it has to run to choose other CPUs");
+    }
+    assert!(core.jobs[&JOB].is_left_to_linux(core.machine()));
     core.change(JOB, |spec, _| spec.min_cpus = 1).unwrap();
     assert_eq!(core.eligibility(&core.jobs[&JOB]), Eligibility::TakesTurns);
     core.change_topology(Topology::flat(3)).unwrap();

@@ -212,7 +212,8 @@ impl State {
 
     /// The gangs, as the kernel's programs tell their threads from others.
     pub fn gangs(&self) -> Gangs {
-        let is_gang = |job: &&Job| job.spec.policy == Policy::Gang;
+        let machine = self.core.machine();
+        let is_gang = |job: &&Job| !job.is_left_to_linux(machine);
         let homes = self.core.jobs.values().filter(is_gang).filter_map(|job| job.home.as_ref());
         // The members of others have no group of their own.
         let others = homes.filter(|it| !matches!(it.placement, Placement::Cgroup { .. }));

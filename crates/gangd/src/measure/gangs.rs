@@ -145,7 +145,8 @@ impl MeasuredGangs {
 
     /// The groups of the jobs that are gangs.
     pub fn groups_of_gangs(&self, core: &Conductor) -> Vec<u64> {
-        let is_gang = |job| core.job(job).is_ok_and(|job| job.spec.policy == Policy::Gang);
+        let machine = core.machine();
+        let is_gang = |job| core.job(job).is_ok_and(|job| !job.is_left_to_linux(machine));
         self.gangs.iter().filter(|(job, _)| is_gang(**job)).map(|(_, gang)| gang.group).collect()
     }
 

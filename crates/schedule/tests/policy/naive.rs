@@ -792,7 +792,10 @@ impl Naive {
         for job in &self.jobs {
             if job.suspended {
                 suspended.push(JobId(job.id));
-            } else if !job.asleep && job.spec.policy == Policy::Gang && !self.runnable(job) {
+            } else if !job.asleep
+                && job.spec.policy == Policy::Gang
+                && job.spec.min_cpus as usize > self.cpus.len()
+            {
                 waiting.push(JobId(job.id));
             }
         }

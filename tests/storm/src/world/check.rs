@@ -127,11 +127,25 @@ impl World {
                 // One that was in its slot stays filling until the next plans.
                 false => job.standing,
             };
+            let is_paused = |it| match it {
+                Standing::Paused => true,
+                Standing::Filling => !self.backend.can_fill(),
+                Standing::Raised | Standing::Released => false,
+            };
             // The daemon lowers those besides that no timetable has, now and then.
             match core.eligibility(job) {
                 Eligibility::TooManyThreads => drop(self.crowded.insert(*id)),
                 Eligibility::Asleep if job.standing == Standing::Filling => {}
                 _ => drop(self.crowded.remove(id)),
+            }
+            let waits_for_itself = matches!(
+                core.eligibility(job),
+                Eligibility::TooManyThreads | Eligibility::Unplaceable
+            );
+            // A timetable that lowers it at the end of its slot is followed by one without it.
+            let waits_for_itself = waits_for_itself && !core.planned_gangs().contains(id);
+            if waits_for_itself && is_paused(standing) {
+                wrong.push(format!("who keeps itself out of the rows can run: job {id}"));
             }
             if self.crowded.contains(id) {
                 continue;

@@ -69,6 +69,12 @@ impl Cost {
             self.action_ns = measured_ns;
         }
     }
+
+    /// A job that is alone, and crowded because of one high measurement, is never switched. So that
+    /// is not the last word.
+    fn saw_none(&mut self) {
+        self.action_ns = self.action_ns.min(ACTION_NS);
+    }
 }
 
 /// Why a job is crowded.
@@ -166,8 +172,9 @@ impl Conductor {
             return;
         }
         self.cost.next_ns = now_ns + EVERY_NS;
-        if let Some(measured_ns) = measured() {
-            self.cost.saw(measured_ns);
+        match measured() {
+            Some(measured_ns) => self.cost.saw(measured_ns),
+            None => self.cost.saw_none(),
         }
     }
 
@@ -302,6 +309,12 @@ mod tests {
             [900, 1_250, 1_251, 1_000, 930].map(&mut after),
             [1_000, 1_000, 1_251, 1_251, 930]
         );
-        assert_eq!([50_000, 1].map(after), [ACTION_NS_MAX, ACTION_NS_MIN]);
+        assert_eq!([50_000, 1].map(&mut after), [ACTION_NS_MAX, ACTION_NS_MIN]);
+        let mut after_none = |measured_ns| {
+            cost.saw(measured_ns);
+            cost.saw_none();
+            cost.action_ns
+        };
+        assert_eq!([50_000, 1].map(&mut after_none), [ACTION_NS, ACTION_NS_MIN]);
     }
 }

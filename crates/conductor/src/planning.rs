@@ -52,6 +52,9 @@ const SET_BACK_NS_MIN: u64 = 100_000;
 /// How often the machine is looked at while no job takes part in the schedule.
 const QUIET_NS: u64 = 50_000_000;
 
+/// A job without slots that has used no CPU for this long disturbs nobody.
+const USED_NS: u64 = 1_000_000_000;
+
 /// The gangs that have threads which are in no timetable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NewThreads {
@@ -724,15 +727,18 @@ impl Conductor {
     ) -> BTreeSet<JobId> {
         let machine = self.machine();
         let is_possible = self.backend == Backend::Rt && self.config().fill;
-        // One with too many threads for slots of its own is no load either.
-        let is_over_limit = |job: &Job| job.eligibility(machine) == Eligibility::TooManyThreads;
-        let any_is_over_limit = self.jobs.values().any(is_over_limit);
+        // One with too many threads for slots of its own is no load either, unless it sleeps.
+        let is_load = |job: &Job| {
+            job.eligibility(machine) == Eligibility::TooManyThreads
+                && now.monotonic_ns < job.activity.last_used_ns + USED_NS
+        };
+        let any_is_load = self.jobs.values().any(is_load);
         let jobs = &self.jobs;
         let can_be = |job: JobId| {
             // One that is weighed as a whole would take what threads outside want for a moment.
             let is_exclusive = |job: &Job| !job.width.wide && job.in_slot != InSlot::Weighed;
             let can_be = jobs.get(&job).is_some_and(is_exclusive);
-            !any_is_over_limit && can_be && measured.contains(&job)
+            !any_is_load && can_be && measured.contains(&job)
         };
         let load = &self.load;
         self.uncontended.gangs(now.monotonic_ns, is_possible, load, plans, can_be)

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use gang_conductor::{
-    Conductor, Due, Effects, Eligibility, Followed, JobSeen, NewThreads, Note, Now, Suspension,
-    life::State,
+    Conductor, Counted, Due, Effects, Eligibility, Followed, JobSeen, NewThreads, Note, Now,
+    Suspension, life::State,
 };
 use gang_schedule::{JobId, Policy};
 use gang_timetable::{Attributes, Seen};
@@ -26,10 +26,18 @@ fn reads(core: &mut Conductor, id: JobId, first: u32, threads: u32) {
     core.was_read(id);
 }
 
+fn later(after_ms: u64) -> Now {
+    let after_ns = after_ms * 1_000_000;
+    Now { utc_ns: NOW.utc_ns + after_ns, monotonic_ns: NOW.monotonic_ns + after_ns }
+}
+
 /// Plans from so long after the beginning on.
 fn plans(core: &mut Conductor, after_ms: u64) -> Effects {
-    let after_ns = after_ms * 1_000_000;
-    let now = Now { utc_ns: NOW.utc_ns + after_ns, monotonic_ns: NOW.monotonic_ns + after_ns };
+    plans_with_measured(core, after_ms, &BTreeSet::new())
+}
+
+fn plans_with_measured(core: &mut Conductor, after_ms: u64, measured: &BTreeSet<JobId>) -> Effects {
+    let now = later(after_ms);
     core.begin_step(now);
     core.follow_thread_limit();
     core.schedule.renew();
@@ -37,7 +45,7 @@ fn plans(core: &mut Conductor, after_ms: u64) -> Effects {
     let Due::Plan { resume_ns, new_threads, .. } = due else { panic!("{due:?}") };
     let (mut planning, _) = core.begin(now, resume_ns, new_threads, Followed::default());
     core.plan(&mut planning);
-    core.publish(planning, &BTreeSet::new(), &BTreeSet::new(), 0.0, || 30_000)
+    core.publish(planning, &BTreeSet::new(), measured, 0.0, || 30_000)
 }
 
 /// Two gangs that need all four CPUs in turn, of so many threads each.
@@ -95,8 +103,7 @@ fn larger_one_of_two_takes_no_turns_until_it_is_smaller() {
 
 /// A step begins so long after the beginning, and the job is read in it.
 fn reads_later(core: &mut Conductor, after_ms: u64, threads: u32) {
-    let monotonic_ns = NOW.monotonic_ns + after_ms * 1_000_000;
-    core.begin_step(Now { utc_ns: NOW.utc_ns + after_ms * 1_000_000, monotonic_ns });
+    core.begin_step(later(after_ms));
     reads(core, JOB, PID, threads);
 }
 
@@ -183,4 +190,21 @@ fn action_that_takes_longer_leaves_room_for_fewer() {
     assert_eq!(core.actions_max(), 500);
     assert!(plans(&mut core, 0).notes.contains(&Note::Crowded(JOB)));
     assert_eq!(core.jobs[&JOB].crowded.as_ref().unwrap().takes_ns, 750_000);
+}
+
+#[test]
+fn job_over_the_limit_keeps_others_raised_while_it_uses_cpu() {
+    let mut core = two_gangs([12_000, 100]);
+    let are_left_to_linux = |core: &mut Conductor, after_ms: u64| {
+        (0..10).for_each(|_| core.count(later(after_ms), &Counted::default()));
+        plans_with_measured(core, after_ms, &[OTHER].into());
+        core.uncontended_jobs().eq([OTHER])
+    };
+    plans(&mut core, 0);
+    assert!(is_crowded(&core));
+    assert!(!are_left_to_linux(&mut core, 500));
+    assert!(are_left_to_linux(&mut core, 5_000), "it sleeps");
+    let seen = JobSeen { id: JOB, cpu_time_ns: 90_000_000, waited_us: None };
+    core.looked_at(later(5_000), seen);
+    assert!(!are_left_to_linux(&mut core, 5_040));
 }

@@ -27,7 +27,7 @@ pub fn conductor_with(has_common_group: bool) -> Conductor {
         backend: Backend::Rt,
         switchers: Switchers::new(schedule.topology()),
         has_common_group,
-        passthrough: false,
+        passthrough: true,
         gaps: Gaps::new(0.05, config.gap, true),
     };
     let limits = Limits { jobs: 8, jobs_per_user: 8, cpus_per_user: 64, edge_ns: 1_000_000 };

@@ -199,6 +199,8 @@ surroundings! {
             atd -f &
             daemon=$!
             until [ "$(cat /run/atd.pid 2>/dev/null)" = $daemon ]; do sleep 0.01; done
+            # `at` sends it SIGHUP, which ends it until it has a handler.
+            until grep -q 'SigCgt:.*[13579bdf]$' /proc/$daemon/status; do sleep 0.01; done
         fi
         echo "cd $WORK; $RUN $LOOK 7 >said 2>&1; echo \$? >code; mv code ended" |
             at -M now 2>/dev/null

@@ -108,7 +108,14 @@ fn play_root(socket: &str, theirs: i64, pid: i64) {
     assert!(client.register(&express).is_err());
     let job = client.register(&place::registration("mine", 1)).unwrap();
     refused(client.add_process(job, pid));
-    client.set_class(job, v1::Class::standby).unwrap();
+    // As `gang run` does that stays as the parent of its program.
+    let child = Program::sleeper();
+    let of_child = client.register(&place::registration("child", 1)).unwrap();
+    refused(client.add_process(of_child, pid));
+    client.add_process(of_child, child.pid_i64()).unwrap();
+    refused(client.kill(of_child, 9));
+    // Not standby: it would wait until nobody else wants a CPU.
+    client.set_class(job, v1::Class::batch).unwrap();
     client.add_caller(job).unwrap();
     let mut again = connect();
     again.set_progress(job, 1.0, 2.0).unwrap();

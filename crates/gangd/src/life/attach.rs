@@ -34,6 +34,11 @@ impl Daemon {
     pub fn add_process(&self, peer: Peer, job: JobId, pid: u32) -> Result<(), Error> {
         let owner_uid = self.permit(peer, job, "add a process")?;
         let process = self.claim(peer, owner_uid, pid)?;
+        // Read after the handle was taken: where the number is another's by now, the handle names
+        // nobody.
+        let stat = process::stat(&self.roots.proc, pid);
+        let stat = stat.map_err(|error| Error::of_process(pid, error))?;
+        peer.permit_process(pid, stat.parent, "add a process")?;
         let _lock = self.locks.process(pid);
         if let Some(other) = self.job_of(pid)? {
             return match other == job {

@@ -101,6 +101,24 @@ impl Peer {
         }
     }
 
+    /// Refuses numbers of processes from a client of another PID namespace. One of another user
+    /// namespace may name its own children.
+    pub fn permit_children(self, operation: &str) -> Result<(), Error> {
+        match self.shares_numbers {
+            true => Ok(()),
+            false => Err(Error::not_permitted(operation, UNSEEN)),
+        }
+    }
+
+    /// Refuses a process of that parent, unless it is the client, or a child of it, where the
+    /// client's user id is nobody's.
+    pub fn permit_process(self, pid: u32, parent: u32, operation: &str) -> Result<(), Error> {
+        match self.is_local || [pid, parent].map(Some).contains(&self.pid) {
+            true => Ok(()),
+            false => Err(Error::not_permitted(operation, ELSEWHERE)),
+        }
+    }
+
     /// The number of the client itself; refused where the daemon's PID namespace does not have it.
     pub fn seen(self, operation: &str) -> Result<u32, Error> {
         self.pid.ok_or_else(|| Error::not_permitted(operation, UNSEEN))

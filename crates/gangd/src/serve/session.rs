@@ -231,8 +231,8 @@ impl Session {
     pub fn add_process(&self, job: i64, pid: i64) -> Result<(), Error> {
         let job = job_id(job)?;
         let pid = process_number(pid)?;
-        self.peer.permit_numbers("add a process")?;
-        self.daemon.add_process(self.peer, job, pid)?;
+        self.peer.permit_children("add a process")?;
+        self.daemon.add_process(self.peer_on(job), job, pid)?;
         // A client that adds itself waits for the answer. Other threads of it count once they are
         // switched.
         if Some(pid) != self.peer.pid {

@@ -138,14 +138,18 @@ impl World {
                 Eligibility::Asleep if job.standing == Standing::Filling => {}
                 _ => drop(self.crowded.remove(id)),
             }
+            // Until the daemon has planned again.
             let waits_for_itself = matches!(
                 core.eligibility(job),
                 Eligibility::TooManyThreads | Eligibility::Unplaceable
             );
-            // A timetable that lowers it at the end of its slot is followed by one without it.
-            let waits_for_itself = waits_for_itself && !core.planned_gangs().contains(id);
             if waits_for_itself && is_paused(standing) {
-                wrong.push(format!("who keeps itself out of the rows can run: job {id}"));
+                let since_ns = *self.still.entry(*id).or_insert(self.now.monotonic_ns);
+                if since_ns + SETTLED_NS < self.now.monotonic_ns {
+                    wrong.push(format!("who keeps itself out of the rows can run: job {id}"));
+                }
+            } else {
+                self.still.remove(id);
             }
             if self.crowded.contains(id) {
                 continue;

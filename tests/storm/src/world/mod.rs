@@ -165,6 +165,8 @@ pub struct World {
     next_job: u64,
     /// Jobs with too many threads, until they are released or take turns again.
     crowded: BTreeSet<JobId>,
+    /// Jobs that stand still and keep themselves out of the rows, since when.
+    still: BTreeMap<JobId, u64>,
     /// Until then (monotonic) a step of the clock may show.
     stepped_until_ns: u64,
     /// Until then (monotonic) somebody of the daemon did not run.
@@ -265,6 +267,7 @@ impl World {
             offline: BTreeSet::new(),
             next_job: 1,
             crowded: BTreeSet::new(),
+            still: BTreeMap::new(),
             stepped_until_ns: 0,
             held_up_until_ns: 0,
             dies_after: None,

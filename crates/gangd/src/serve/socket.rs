@@ -207,7 +207,7 @@ fn open_lock(path: &Path) -> io::Result<(fs::File, bool)> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
     use super::*;
 
@@ -229,13 +229,21 @@ mod tests {
         let run = directory.path().join("run");
         let socket = run.join("gangd.sock");
         let is_over = AtomicBool::new(false);
+        // Whoever removes it all the time keeps everybody out.
+        let removals = AtomicU32::new(0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
-                    let _ = fs::remove_dir_all(&run);
+                    if removals.load(Ordering::Relaxed) > 0 && fs::remove_dir_all(&run).is_ok() {
+                        removals.fetch_sub(1, Ordering::Relaxed);
+                    }
                 }
             });
-            let taken: Vec<_> = (0..2000).map(|_| SocketLock::take(&socket).map(drop)).collect();
+            let take = |_| {
+                removals.store(MOMENTS_MAX / 5, Ordering::Relaxed);
+                SocketLock::take(&socket).map(drop)
+            };
+            let taken: Vec<_> = (0..2000).map(take).collect();
             is_over.store(true, Ordering::Relaxed);
             let error = taken.into_iter().find_map(Result::err);
             assert!(error.is_none(), "{error:?}");

@@ -1,6 +1,6 @@
 //! Readings of a daemon, of the members of its jobs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gang_conductor::Home;
 use gang_schedule::JobId;
@@ -184,9 +184,15 @@ impl Machine {
             let (own, lost_nice) = (thread.own, thread.lost_nice || may_have_lost);
             let of_it = of_it.flat_map(|it| it.normal.iter().copied().chain([it.own]));
             let all = of_it.chain(read).chain([members.default]);
-            let ordinary = all.map(as_default);
-            let nice_values: Vec<i32> = thread.normal.iter().map(|had| had.nice).collect();
-            let may_have = ordinary.flat_map(|it| {
+            // Each once: a process may have thousands of threads.
+            let mut ordinary: Vec<Attributes> = Vec::new();
+            for it in all.map(as_default) {
+                if !ordinary.contains(&it) {
+                    ordinary.push(it);
+                }
+            }
+            let nice_values: BTreeSet<i32> = thread.normal.iter().map(|had| had.nice).collect();
+            let may_have = ordinary.into_iter().flat_map(|it| {
                 let nice = nice_values.iter().copied().chain([own.nice]);
                 let nice =
                     nice.chain(lost_nice.then_some([it.nice, now.nice]).into_iter().flatten());

@@ -195,7 +195,8 @@ surroundings! {
         env -i HOME=/ LOGNAME=root SHELL=/bin/sh PATH=/usr/bin:/bin \
             setsid -w /bin/sh -c "$RUN $LOOK 7; echo \$?" 2>&1 </dev/null | cat"#;
     at ["root", "at", "atd"] r#"
-        if ! pgrep -x atd >/dev/null; then
+        # Not by its name: what it has started for a job that has ended has that name, too.
+        if ! kill -0 "$(cat /run/atd.pid 2>/dev/null)" 2>/dev/null; then
             atd -f &
             daemon=$!
             until [ "$(cat /run/atd.pid 2>/dev/null)" = $daemon ]; do sleep 0.01; done

@@ -727,7 +727,8 @@ impl Conductor {
     ) -> BTreeSet<JobId> {
         let machine = self.machine();
         let is_possible = self.backend == Backend::Rt && self.config().fill;
-        // One with too many threads for slots of its own is no load either, unless it sleeps.
+        // One with too many threads for slots of its own is not counted as load, and disturbs
+        // others unless it sleeps.
         let is_load = |job: &Job| {
             job.eligibility(machine) == Eligibility::TooManyThreads
                 && now.monotonic_ns < job.activity.last_used_ns + USED_NS

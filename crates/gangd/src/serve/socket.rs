@@ -229,7 +229,7 @@ mod tests {
         let run = directory.path().join("run");
         let socket = run.join("gangd.sock");
         let is_over = AtomicBool::new(false);
-        // Whoever removes it all the time keeps everybody out.
+        // A directory that is removed all the time keeps everybody out.
         let removals = AtomicU32::new(0);
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -170,6 +170,8 @@ pub struct Members {
     /// CPUs to which the job is restricted by the last timetable, and by those before it that a
     /// switcher may still follow.
     recent_pins: [Vec<CpuSet>; 2],
+    /// The CPUs of other slots that its threads were seen on since the last timetable began.
+    inherited_pins: Vec<CpuSet>,
     /// Threads were read before.
     had_threads: bool,
     /// It had more than [`THREADS_MAX`] threads when they were last read.
@@ -213,6 +215,7 @@ impl Members {
             given_back: BTreeMap::new(),
             overruled: BTreeSet::new(),
             recent_pins: [Vec::new(), Vec::new()],
+            inherited_pins: Vec::new(),
             had_threads: false,
             has_too_many_threads: false,
             young: Default::default(),
@@ -368,8 +371,8 @@ impl Members {
                 self.pins_are_unknown |= is_of_slot && Some(&seen.cpus) != self.pinned.as_ref();
                 let first_seen = if seen.original.is_some() { original } else { seen.now };
                 // It has them until it is restricted otherwise, which may take a timetable.
-                if is_of_slot && !self.recent_pins[0].contains(&seen.cpus) {
-                    self.recent_pins[0].push(seen.cpus.clone());
+                if is_of_slot {
+                    self.note_inherited(seen.cpus.clone());
                 }
                 // Its owner made it a real-time one before it was seen.
                 let has_gangds = is_of_slot && !user_pinned && original.policy.is_realtime();

@@ -44,14 +44,12 @@ impl Members {
         let is_free = online.is_subset(&cpus);
         let is = |set: &CpuSet| *set == cpus || (is_free && set.is_disjoint(online));
         let is_jobs = (is_free && self.may_use_all(online)) || is(&self.everywhere);
-        let is_last = self.pinned.as_ref().is_some_and(is);
         // One that is left alone waits to be let go from CPUs that may be those of any slot.
         let may_be_of_any = self.pins_are_unknown || self.threads[at].is_exempt();
-        let is_of_slot =
-            is_last || self.recent_pins.iter().flatten().any(is) || (may_be_of_any && were_given);
+        let is_of_slot = self.slot_pins().any(is) || (may_be_of_any && were_given);
         // It has them until it is restricted otherwise, which may take a timetable.
-        if may_be_of_any && were_given && !self.recent_pins[0].contains(&cpus) {
-            self.recent_pins[0].push(cpus.clone());
+        if may_be_of_any && were_given {
+            self.note_inherited(cpus.clone());
         }
         let Some(own) = self.own_cpus.get(&tid) else {
             if !is_jobs && !is_of_slot {
@@ -87,11 +85,14 @@ impl Members {
         let own = self.own_cpus.get(&tid);
         match own {
             Some(own) => own == cpus,
-            None => {
-                let mut recent = self.recent_pins.iter().flatten().chain(&self.pinned);
-                *cpus == self.everywhere || recent.any(|of_slot| of_slot == cpus)
-            }
+            None => *cpus == self.everywhere || self.slot_pins().any(|of_slot| of_slot == cpus),
         }
+    }
+
+    /// The CPUs of slots that threads may have.
+    fn slot_pins(&self) -> impl Iterator<Item = &CpuSet> {
+        let recent = self.recent_pins.iter().chain([&self.inherited_pins]);
+        recent.flatten().chain(&self.pinned)
     }
 
     /// The CPUs that a thread has chosen, as they were last read.
@@ -125,12 +126,21 @@ impl Members {
         own.map(|(tid, cpus)| Action::Affinity { tid, cpus }).collect()
     }
 
+    /// A thread has CPUs of a slot that is none of the last timetable's.
+    pub(super) fn note_inherited(&mut self, cpus: CpuSet) {
+        if !self.inherited_pins.contains(&cpus) {
+            self.inherited_pins.push(cpus);
+        }
+    }
+
     /// The job is restricted to these CPUs in the timetable that begins, one after the other.
     pub fn begin_pins(&mut self, pins: Vec<CpuSet>) {
         let [last, before] = &mut self.recent_pins;
         before.append(last);
         before.sort();
         before.dedup();
+        // What its threads have as it begins they have until the first of its pins.
+        last.append(&mut self.inherited_pins);
         last.extend(self.pinned.iter().cloned().chain(pins));
     }
 

@@ -683,7 +683,9 @@ fn needs_root_a_class_given_up_is_not_had_back() {
         client.set_class(job, v1::Class::standby).unwrap();
         let error = client.set_class(job, v1::Class::batch).unwrap_err();
         assert!(error.to_string().contains("only administrators may raise it"), "{error}");
-        client.add_process(job, std::process::id().into()).unwrap();
+        // Not this one: a job of class standby stands still while anybody else wants the CPUs.
+        let program = Program::sleeper();
+        client.add_process(job, program.pid_i64()).unwrap();
         println!("job: {job}");
         let _ = std::io::stdin().lines().next();
         return;

@@ -154,6 +154,18 @@ mod tests {
     }
 
     #[test]
+    fn what_lowers_the_share_of_a_job_is_shown() {
+        let job = v1::Job { overhead: 0.013, user_cap: Some(0.5), ..fixture::job(1, "pool") };
+        let shown = |details| text(&v1::ShowJob_Reply { details, processes: None }, 0, None);
+        let capped = shown(job);
+        for line in ["pays for switches   1.3 %", "owner's cap         50.0 %"] {
+            assert!(capped.contains(line), "{capped}");
+        }
+        let other = shown(fixture::job(1, "pool"));
+        assert!(!other.contains("owner's cap") && !other.contains("switches"), "{other}");
+    }
+
+    #[test]
     fn crowded_job_is_shown_with_its_times() {
         let (takes_ns, others_ns, edge_ns) = (1_500_000, 0, 1_000_000);
         let crowded = v1::Crowded { size: 1500, size_max: 875, takes_ns, others_ns, edge_ns };

@@ -190,6 +190,22 @@ pub const FIGURES: &[Figure] = &[
     .column(3, "WEIGHT", (6, 6))
     .gauge(),
     figure(
+        "overhead",
+        "pays for switches",
+        Share,
+        "Part of a slice that switching its threads takes; the job weighs less by as much",
+        |view| Some(Real(view.job.overhead)).filter(|_| view.job.overhead > 0.0),
+    )
+    .gauge(),
+    figure(
+        "user_cap",
+        "owner's cap",
+        Share,
+        "Share of all CPUs that the gangs of the job's owner have together at most",
+        |view| view.job.user_cap.map(Real),
+    )
+    .gauge(),
+    figure(
         "share_wanted",
         "share wanted",
         Share,

@@ -64,6 +64,7 @@ fn complete() -> Snapshot {
     let mut view = snapshot.jobs[0].clone();
     view.job.memory = Some(v1::Memory { promised_bytes: 1, used_bytes: Some(1), enforced: false });
     view.job.disk_bytes = Some(1);
+    (view.job.overhead, view.job.user_cap) = (0.01, Some(0.5));
     view.job.progress = Some(v1::Progress { done: 1.0, total: 4.0, at_ns: 0 });
     snapshot.jobs = vec![view].into();
     let status = Status { working_hours: Some(true), ..fixture::status() };

@@ -44,7 +44,9 @@ pub fn crowd(job: &Job) -> String {
 /// Why the CPUs do not do for a job.
 fn too_few(job: &Job) -> String {
     match &job.unplaceable {
-        Some(reason) => format!("No slot can be made for it: {reason}."),
+        Some(reason) => format!(
+            "No slot can be made for it: {reason}. Linux alone schedules it until one can be made."
+        ),
         None => format!("It needs {} CPUs at least, which is more than are online.", job.min_cpus),
     }
 }

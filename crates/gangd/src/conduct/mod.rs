@@ -6,8 +6,11 @@
 pub mod at_work;
 pub mod client_priority;
 pub mod conductor;
+pub mod leaving;
+pub mod members;
 pub mod new_threads;
 pub mod readers;
+pub mod registry;
 pub mod requests;
 pub mod state;
 pub mod survey;

@@ -3,12 +3,14 @@
 //! The conductor's thread alone owns the state, and nothing here waits. A client's question is a
 //! function that runs on that thread ([`super::requests::Handle`]).
 //!
-//! The decisions are those of [`gang_conductor`]. Beside them stand the descriptors of each job: of
-//! the files that its threads are read from, of its processes, of its slot page. Descriptors come
-//! before the decision that needs them. They go after the actions that name them were bound.
+//! The decisions are those of [`gang_conductor`]. Beside them stand the [descriptors] of each job
+//! ([`super::registry`]). What changes either is a method here; [`super::members`] reads who is in a
+//! job, and [`super::leaving`] is of those that leave.
+//!
+//! [descriptors]: Descriptors
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     path::Path,
     sync::{Arc, mpsc::Sender},
     time::Duration,
@@ -20,21 +22,23 @@ use gang_conductor::{
     turns::Overhead,
 };
 use gang_engine::{
-    bound::{Bound, ControlFile, ControlFiles, Handles, ProcessHandle},
+    bound::{Bound, ControlFiles, ProcessHandle},
     listeners::Listeners,
     page::SlotPage,
-    roster::{CPUS_SEEN_AGAIN, Roster},
-    singles::{self, Others},
+    roster::Roster,
 };
 use gang_linux::{Roots, clock, process};
 use gang_schedule::{CpuSet, JobId, Policy};
 use gang_timetable::{
-    Action, Attributes, Backend, Control, Group, Members, Seen, Standing,
-    record::{JoinedProcess, Placement, Record, Single},
+    Attributes, Backend, Members, Seen, Standing,
+    record::{Placement, Record, Single},
 };
 
 use crate::{
-    conduct::readers::SingleReader,
+    conduct::{
+        readers::SingleReader,
+        registry::{Descriptors, Registry, bind},
+    },
     error::Error,
     groups::cgroups::Address,
     history::Ended,
@@ -47,31 +51,6 @@ pub fn now() -> Now {
     Now { utc_ns: clock::utc_ns(), monotonic_ns: clock::monotonic_ns() }
 }
 
-/// The descriptors of a job.
-#[derive(Debug)]
-pub struct Descriptors {
-    pub roster: Roster,
-    pub listeners: Listeners,
-}
-
-/// A process, or a single thread, that leaves its job.
-#[derive(Clone, Debug)]
-pub struct Leaver {
-    /// Its threads, of those that the job knew, in order of number.
-    pub known: Vec<u32>,
-    /// Gives back to them what they had.
-    pub actions: Vec<Bound>,
-    /// The attributes that its other threads have by default; absent where nothing was done to
-    /// those of any.
-    pub normal: Option<Attributes>,
-    /// Where it came from, if not from where the first one of the job did.
-    pub joined: Option<JoinedProcess>,
-    /// Timetables of this generation do not have it any more.
-    pub gone_from: u64,
-    /// The record that is on file meanwhile.
-    pub record: Option<Record>,
-}
-
 /// A job that is over.
 #[derive(Clone, Debug)]
 pub enum Over {
@@ -79,37 +58,6 @@ pub enum Over {
     Unstarted,
     /// Its record, to be cleared away, and what the job used.
     Ended(Box<Record>, Ended),
-}
-
-/// The descriptors of all jobs.
-#[derive(Debug, Default)]
-pub struct Registry {
-    pub jobs: BTreeMap<JobId, Descriptors>,
-    /// Where programs read of the slots of their job.
-    pub pages: BTreeMap<JobId, Arc<SlotPage>>,
-    /// The controls of the group that all jobs are in, where that gives way.
-    pub all: Option<ControlFiles>,
-    /// Jobs that are on file, and not restored yet.
-    on_file: BTreeMap<JobId, Placement>,
-}
-
-impl Handles for Registry {
-    fn control(&self, group: Group, control: Control) -> Option<Arc<ControlFile>> {
-        let files = match group {
-            Group::Job(job) => &self.jobs.get(&job)?.roster.control_files,
-            Group::All => self.all.as_ref()?,
-        };
-        files.of(control).cloned()
-    }
-
-    fn process(&self, job: JobId, pid: u32) -> Option<Arc<ProcessHandle>> {
-        let Descriptors { roster, listeners } = self.jobs.get(&job)?;
-        roster.process(pid).or_else(|| listeners.process(pid)).cloned()
-    }
-
-    fn page(&self, job: JobId) -> Option<Arc<SlotPage>> {
-        self.pages.get(&job).cloned()
-    }
 }
 
 /// Everything that the conductor's thread owns.
@@ -220,150 +168,6 @@ impl State {
         Gangs {
             groups: self.measured.groups_of_gangs(&self.core),
             tids: others.flat_map(|home| home.members.threads()).map(|it| it.tid).collect(),
-        }
-    }
-
-    /// Reads the threads of a job again.
-    pub fn read(&mut self, id: JobId) {
-        if self.refresh(id) {
-            self.core.found_members(id);
-        }
-    }
-
-    /// Reads the threads of a job in the next timetable; true where one came that was not known.
-    pub fn refresh(&mut self, id: JobId) -> bool {
-        self.separate(id);
-        self.look_at_singles(id);
-        let online = self.core.schedule.topology().set().clone();
-        let Ok(job) = self.core.job_mut(id) else { return false };
-        let signals = job.signals;
-        // Root's power over the processes of others is no less without gangd.
-        let owner_uid = Some(job.owner_uid).filter(|&uid| uid != 0);
-        let (Some(home), Some(descriptors)) = (&mut job.home, self.registry.jobs.get_mut(&id))
-        else {
-            return false;
-        };
-        let Descriptors { roster, listeners } = descriptors;
-        (roster.online, roster.owner_uid) = (online, owner_uid);
-        let came = roster.refresh(&mut home.members, &self.roots.proc).unwrap_or(false);
-        if signals {
-            let own = home.members.threads().iter().filter(|thread| !thread.is_foreign);
-            let threads = own.map(|thread| thread.tid);
-            listeners.refresh(&self.roots.proc, threads);
-            home.listeners = listeners.pids();
-        }
-        self.core.saw_members_of(id);
-        self.send_strays(id);
-        came
-    }
-
-    /// Takes what was seen of single threads, and has those of a job looked at anew.
-    fn look_at_singles(&mut self, id: JobId) {
-        while let Some((of, seen)) = self.single_reader.as_mut().and_then(|it| it.take()) {
-            self.saw_singles(of, seen);
-        }
-        let Some(of) = self.registry.jobs.get_mut(&id) else { return };
-        let Some(look) = of.roster.look() else { return };
-        match &mut self.single_reader {
-            Some(reader) => reader.ask((id, look)),
-            None => self.saw_singles(id, look.take(&self.roots.proc)),
-        }
-    }
-
-    fn saw_singles(&mut self, id: JobId, mut seen: singles::Seen) {
-        seen.keep(|tids| self.core.of_no_job(tids));
-        let home = self.core.jobs.get(&id).and_then(|job| job.home.as_ref());
-        if let Some((home, of)) = home.zip(self.registry.jobs.get_mut(&id)) {
-            of.roster.looked(seen, &home.members);
-        }
-    }
-
-    /// Has threads lowered that left a job by themselves.
-    fn send_strays(&mut self, id: JobId) {
-        let Some(of) = self.registry.jobs.get_mut(&id) else { return };
-        let alive = of.roster.strays().to_vec();
-        if alive.is_empty() {
-            return;
-        }
-        let Some(strays) = self.core.lost(id, alive) else { return };
-        let found = of.roster.take_strays().into_iter().map(|gone| gone.tid);
-        let back: BTreeSet<u32> = found.filter(|tid| !strays.contains_key(tid)).collect();
-        self.strays_are_back(id, &back);
-        for stray in strays.into_values() {
-            let stray = stray.bind(|action| Bound::new(action, &self.registry));
-            // Where that thread has ended, the daemon ends.
-            let _ = self.strays.as_ref().map(|way| way.send(stray));
-        }
-    }
-
-    /// Strays have nothing of gangd's any more, or are members of a job again.
-    pub fn strays_are_back(&mut self, id: JobId, tids: &BTreeSet<u32>) {
-        let home = self.core.jobs.get(&id).and_then(|job| job.home.as_ref());
-        let of = self.registry.jobs.get_mut(&id).filter(|_| !tids.is_empty());
-        if let Some((home, of)) = home.zip(of) {
-            of.roster.forget_strays(tids, &home.members);
-        }
-    }
-
-    /// Of threads that left these jobs by themselves, those that no job has. What a job that is
-    /// over left behind is released with it.
-    pub fn strays_among(&self, strays: &[(JobId, u32)]) -> BTreeSet<(JobId, u32)> {
-        let of_none = self.core.of_no_job(strays.iter().map(|&(_, tid)| tid).collect());
-        let is_stray =
-            |(job, tid): &(JobId, u32)| self.core.jobs.contains_key(job) && of_none.contains(tid);
-        strays.iter().copied().filter(is_stray).collect()
-    }
-
-    /// Whether a job has lost a thread that lives on, or one of its threads chose other CPUs.
-    pub fn may_be_astray(&mut self, id: JobId) -> bool {
-        let can_fill = self.backend().can_fill();
-        let home = self.core.jobs.get(&id).and_then(|job| job.home.as_ref());
-        let Some((home, of)) = home.zip(self.registry.jobs.get_mut(&id)) else { return false };
-        let (roster, members) = (&mut of.roster, &home.members);
-        let all = members.threads().len() > CPUS_SEEN_AGAIN && self.measured.leaves_row(id);
-        roster.has_lost(members) || (can_fill && roster.may_have_moved(members, all))
-    }
-
-    /// The members of all jobs but one.
-    pub fn others_of(&self, id: JobId) -> Others {
-        let jobs = self.core.jobs.values().filter(|job| job.id != id);
-        let homes = jobs.filter_map(|job| job.home.as_ref());
-        let mut others = Others::default();
-        let on_file = self.registry.on_file.iter().filter(|(other, _)| **other != id);
-        let on_file = on_file.map(|(_, placement)| placement);
-        for placement in homes.clone().map(|home| &home.placement).chain(on_file.clone()) {
-            match placement {
-                Placement::Cgroup { group, other, .. } => {
-                    others.groups.extend([group].into_iter().chain(other).cloned());
-                }
-                Placement::Threads { threads } => others.singles.extend(threads),
-                Placement::Tree { .. } => {}
-            }
-        }
-        let of = self.registry.jobs.iter().filter(|(other, _)| **other != id);
-        let trees = of.flat_map(|(_, of)| of.roster.tree().iter().map(|process| process.pid));
-        // Processes that leave are on file of their old job until they have left.
-        let leaving = homes.flat_map(|home| home.leaving.iter().copied());
-        others.processes.extend(trees.chain(leaving));
-        for placement in on_file {
-            if let Placement::Tree { processes } = placement {
-                others.processes.extend(processes.iter().map(|&(pid, _)| pid));
-            }
-        }
-        others
-    }
-
-    /// A process is in one job, also where its parent is in another one without a cgroup, or has a
-    /// single thread in one.
-    fn separate(&mut self, id: JobId) {
-        let is_concerned =
-            |of: &Descriptors| of.roster.is_tree() || !of.roster.singles().is_empty();
-        if !self.registry.jobs.get(&id).is_some_and(is_concerned) {
-            return;
-        }
-        let others = self.others_of(id);
-        if let Some(of) = self.registry.jobs.get_mut(&id) {
-            of.roster.others = others;
         }
     }
 
@@ -495,44 +299,6 @@ impl State {
         Ok(())
     }
 
-    /// A process leaves its job. The process stays on file until it [has left](State::has_left).
-    pub fn detach(
-        &mut self,
-        id: JobId,
-        process: Arc<ProcessHandle>,
-        started: u64,
-    ) -> Result<Leaver, Error> {
-        self.read(id);
-        // Where the threads cannot be read, the thread that waits for the process gives back what
-        // they had.
-        let tids = process::threads(&self.roots.proc, process.pid).unwrap_or_default();
-        let leaver = self.core.detach(id, (process.pid, started), &tids)?;
-        let home = self.core.job_mut(id)?.home.as_mut();
-        if let (Some(home), Some(of)) = (home, self.registry.jobs.get_mut(&id)) {
-            of.roster.leaves(&mut home.members, process.clone());
-        }
-        let leaver = self.bound(leaver);
-        self.follow_orders();
-        if let Some(of) = self.registry.jobs.get_mut(&id) {
-            of.listeners.forget(process.pid);
-        }
-        Ok(leaver)
-    }
-
-    fn bound(&self, leaver: gang_conductor::life::Leaver) -> Leaver {
-        let gang_conductor::life::Leaver { known, actions, normal, joined, gone_from, record } =
-            leaver;
-        let actions = bind(&self.registry, actions);
-        Leaver { known, actions, normal, joined, gone_from, record }
-    }
-
-    /// A process that was detached is out of the job's groups, or could not be moved out of them.
-    pub fn has_left(&mut self, id: JobId, pid: u32, is_out: bool) -> Result<Option<Record>, Error> {
-        let record = self.core.has_left(id, pid, is_out)?;
-        self.left_roster(id, pid);
-        Ok(record)
-    }
-
     /// A further single thread comes, which may run on these CPUs; it is on file.
     pub fn add_single(&mut self, id: JobId, single: Single, cpus: CpuSet) -> Result<(), Error> {
         self.core.add_thread(id, single)?;
@@ -557,37 +323,6 @@ impl State {
     /// The single threads of a job, as they are read.
     pub fn singles(&self, id: JobId) -> &[Single] {
         self.registry.jobs.get(&id).map_or(&[], |of| of.roster.singles())
-    }
-
-    /// A single thread leaves its job. The thread stays on file until [the others are
-    /// filed](State::keep_singles).
-    pub fn detach_single(&mut self, id: JobId, tid: u32) -> Result<Leaver, Error> {
-        self.read(id);
-        let leaver = self.core.detach_thread(id, tid)?;
-        if let Some(of) = self.registry.jobs.get_mut(&id) {
-            of.roster.remove_single(tid);
-        }
-        Ok(self.bound(leaver))
-    }
-
-    /// A single thread that was detached is not on file any more.
-    pub fn forget_single(&mut self, id: JobId, tid: u32) {
-        self.left_roster(id, tid);
-    }
-
-    fn left_roster(&mut self, id: JobId, number: u32) {
-        let home = self.core.jobs.get(&id).and_then(|job| job.home.as_ref());
-        if let (Some(home), Some(of)) = (home, self.registry.jobs.get_mut(&id)) {
-            of.roster.has_left(number, &home.members);
-        }
-    }
-
-    /// Makes the record of a job of single threads name those that the job has.
-    pub fn keep_singles(&mut self, id: JobId) -> Option<Record> {
-        let all = self.singles(id).iter();
-        let there = all.filter(|single| !singles::has_ended(single, &self.roots.proc)).copied();
-        let there: Vec<Single> = there.collect();
-        self.core.set_threads(id, &there)
     }
 
     pub fn suspend(&mut self, id: JobId, how: Suspension) -> Result<Option<Record>, Error> {
@@ -716,28 +451,6 @@ impl State {
     pub fn unused_for(&self, time: Duration) -> Vec<JobId> {
         self.core.unused_for(now(), time.as_nanos() as u64)
     }
-
-    /// Jobs without a cgroup, and of single threads, some of which may have ended.
-    pub fn is_over(&self, id: JobId) -> bool {
-        let home = self.core.job(id).ok().and_then(|job| job.home.as_ref());
-        let is_left = home.is_none_or(|home| home.leaving.is_empty());
-        let of = self.registry.jobs.get(&id).filter(|_| is_left);
-        of.is_some_and(|of| of.roster.is_over(&self.roots.proc))
-    }
-
-    /// Of a job of single threads, where one of them has ended: whether all have.
-    pub fn singles_due(&self, id: JobId) -> Option<(JobId, bool)> {
-        let home = self.core.job(id).ok()?.home.as_ref()?;
-        let Placement::Threads { threads } = &home.placement else { return None };
-        let is_there = |single: &&Single| !singles::has_ended(single, &self.roots.proc);
-        let left = self.singles(id).iter().filter(is_there).count();
-        let leaving = home.leaving.len();
-        (left + leaving < threads.len()).then_some((id, left + leaving == 0))
-    }
-}
-
-fn bind(registry: &Registry, actions: Vec<Action>) -> Vec<Bound> {
-    actions.into_iter().filter_map(|action| Bound::new(action, registry)).collect()
 }
 
 /// Writes to the log what was noted.

@@ -14,7 +14,7 @@ use gang_schedule::JobId;
 use gang_timetable::{before_gangd, record::Placement};
 
 use super::{peer::Peer, waiting::wait_for};
-use crate::{conduct::state::Leaver, daemon::Daemon, error::Error};
+use crate::{conduct::leaving::Leaver, daemon::Daemon, error::Error};
 
 /// A process has left when for so long no new thread of it had what its parent had in the job.
 const STAYS_FOR: Duration = Duration::from_millis(25);

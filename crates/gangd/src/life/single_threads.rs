@@ -29,7 +29,7 @@ use gang_timetable::{
 
 use super::{founding::Founding, peer::Peer};
 use crate::{
-    conduct::state::{Descriptors, Leaver, State},
+    conduct::{leaving::Leaver, registry::Descriptors, state::State},
     daemon::Daemon,
     error::Error,
 };

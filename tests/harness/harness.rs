@@ -69,7 +69,7 @@ fn look_every<T>(pause: Duration, what: &str, mut look: impl FnMut() -> Option<T
 /// Prints what the processes of this machine wait for.
 fn say_processes() {
     let columns = "pid,ppid,pgid,stat,psr,wchan:24,args";
-    // What `ps` prints itself would not be part of the test's output.
+    // The output of `ps` itself would not be part of the test's.
     match Command::new("ps").args(["-e", "--forest", "-ww", "-o", columns]).output() {
         Ok(ps) => eprintln!("{}", String::from_utf8_lossy(&ps.stdout)),
         Err(error) => eprintln!("cannot list the processes: {error}"),

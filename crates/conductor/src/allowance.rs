@@ -8,7 +8,7 @@
 //! has an equal part of its growth, and saves as large a part for himself. What is used is taken
 //! off his part and off the whole: time of a thread that serves him before the gangs, and time of
 //! the conductor for what he asks of it. A newcomer finds his part even where the whole is used
-//! up. The whole is below 0 then, and the others wait until it has grown again.
+//! up. The whole is below 0 then, and the others are not before the gangs until it has grown again.
 //!
 //! Properties: all together take no more than [`SHARE`] of one CPU, besides what was saved and the
 //! parts that newcomers find: the n-th user of those who asked lately finds an n-th of

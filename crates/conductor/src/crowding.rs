@@ -11,8 +11,8 @@
 //! job takes no turns, as one that has more threads than are switched.
 //!
 //! It takes turns again once it is small enough: an eighth smaller than what the others of that
-//! edge leave, or than an equal part of the edge if that is more. Some seconds later the others are
-//! those that take turns yet, and the edge has the time that it has by then.
+//! edge leave, or than an equal part of the edge if that is more. Some seconds later it is compared
+//! again, with the others that still take turns and with the time that the edge has by then.
 //!
 //! Properties: what is left of an edge fits. A job that asks of no switcher more than its equal
 //! part of an edge is never crowded. A job that does not change is crowded no more often than once
@@ -30,8 +30,7 @@ use crate::{Conductor, Eligibility, Home, Job, Note};
 pub const ACTION_NS: u64 = 1_000;
 
 /// An action is taken to cost no less than this, and no more than what SPECIFICATION.md promises: a
-/// switcher that was interrupted
-/// measures the interruption, too.
+/// switcher that was interrupted measures the interruption, too.
 const ACTION_NS_MIN: u64 = 500;
 const ACTION_NS_MAX: u64 = 2_000;
 
@@ -39,8 +38,8 @@ const ACTION_NS_MAX: u64 = 2_000;
 /// many.
 const DIFFERS: u64 = 4;
 
-/// How often switchers are asked.
-const EVERY_NS: u64 = 10_000_000_000;
+/// How often switchers are asked, of the switches since.
+pub const EVERY_NS: u64 = 10_000_000_000;
 
 /// A crowded job that does not shrink takes turns again after so long at the soonest.
 pub const BACK_NS: u64 = 10_000_000_000;

@@ -66,6 +66,19 @@ impl Eligibility {
         }
     }
 
+    /// The job has threads that want to run, and nobody keeps them from it: also where it gets no
+    /// slots.
+    pub fn may_run(self) -> bool {
+        match self {
+            Eligibility::TakesTurns
+            | Eligibility::TooFewCpus
+            | Eligibility::TooManyThreads
+            | Eligibility::Unplaceable
+            | Eligibility::NotScheduled => true,
+            Eligibility::Suspended | Eligibility::Starting | Eligibility::Asleep => false,
+        }
+    }
+
     /// The job stands as gangs do, by the clock, be it in rows or not.
     pub fn is_gang(self) -> bool {
         match self {

@@ -180,9 +180,14 @@ impl Job {
         })
     }
 
-    /// Linux alone schedules it, in the time of the rest (L18).
-    pub fn is_left_to_linux(&self, machine: u32) -> bool {
-        self.spec.policy != Policy::Gang || self.eligibility(machine) == Eligibility::Unplaceable
+    /// It has its time with the rest of the machine (L18): no slot is its own, and it does not wait
+    /// for any.
+    pub fn is_with_rest(&self, fill: bool, machine: u32) -> bool {
+        match self.eligibility(machine) {
+            Eligibility::TooManyThreads => !fill,
+            Eligibility::Unplaceable => true,
+            _ => self.spec.policy != Policy::Gang,
+        }
     }
 
     /// How the job stands while it is in no row.
@@ -190,7 +195,7 @@ impl Job {
         let filling_or = |standing| if fill { Standing::Filling } else { standing };
         match self.eligibility(machine) {
             Eligibility::Suspended => Standing::Paused,
-            // It cannot end some of them while it stands still.
+            // A job that stands still cannot end threads.
             Eligibility::TooManyThreads => filling_or(Standing::Released),
             Eligibility::Starting
             | Eligibility::Asleep

@@ -1,5 +1,5 @@
-//! How many threads outside all gangs want to run (L18). Threads of jobs of policy `none` are among
-//! them.
+//! How many threads outside all gangs want to run (L18). Threads of jobs that Linux alone schedules
+//! are among them.
 //!
 //! The kernel says how many threads are runnable on the whole machine. Those of the jobs are
 //! counted one by one and taken off. A thread that wakes for a moment is no load that needs slices

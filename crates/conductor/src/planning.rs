@@ -195,7 +195,7 @@ impl Conductor {
 
     fn is_quiet(&self) -> bool {
         let machine = self.machine();
-        // Plans read anew which CPUs the threads of one without slots may use.
+        // Plans read anew which CPUs the threads of a job may use for which there is no slot.
         let is_due = |it: Eligibility| it.is_gang() || it == Eligibility::Unplaceable;
         !self.jobs.values().any(|job| is_due(job.eligibility(machine)))
     }
@@ -370,7 +370,7 @@ impl Conductor {
         planning.plans = plans.map(|plan| Plan::clone(plan)).collect();
         let in_rows = planning.plans.iter().flat_map(|plan| &plan.row).map(|slot| slot.job);
         let published = self.published.gangs().iter().copied();
-        // The threads of one without slots may use other CPUs by now.
+        // The threads of a job for which there is no slot may use other CPUs by now.
         let unplaceable = self.jobs.values().filter(|job| job.unplaceable.is_some());
         let unplaceable = unplaceable.filter(|job| job.activity.awake).map(|job| job.id);
         let in_rows = in_rows.chain(unplaceable);

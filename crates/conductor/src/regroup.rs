@@ -38,10 +38,11 @@ impl Conductor {
                 job.regroup_failed_ns.is_some_and(|at_ns| now.monotonic_ns < at_ns + RETRY_NS);
             let is_leaving = job.home.as_ref().is_some_and(|home| !home.leaving.is_empty());
             let is_settled = State::of(job) == State::Present && !is_leaving && !has_failed;
-            if job.regroup.is_some() || !is_settled || !job.eligibility(machine).is_gang() {
+            let eligibility = job.eligibility(machine);
+            if job.regroup.is_some() || !is_settled || !eligibility.may_run() {
                 return None;
             }
-            if job.way_by_limits.is_some() {
+            if job.way_by_limits.is_some() || !eligibility.is_gang() {
                 return job.way_by_limits;
             }
             match (job.has_own_group(), job.short_lived.is_so()) {
@@ -62,7 +63,7 @@ impl Conductor {
     }
 
     /// The way that a gang is to go because of the limits where it was called, if any. It goes as
-    /// soon as it takes turns.
+    /// soon as it may run.
     pub fn move_for_limits(&mut self, id: JobId, way: Option<Regroup>) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         if std::mem::replace(&mut job.way_by_limits, way) != way && way.is_some() {

@@ -62,7 +62,7 @@ impl Conductor {
 
     /// Takes note of the threads that want to run.
     pub fn count(&mut self, now: Now, counted: &Counted) {
-        let machine = self.machine();
+        let (machine, fill) = (self.machine(), self.config().fill);
         let mut of_jobs = Runnable::default();
         for (id, runnable) in &counted.of_jobs {
             let Some(job) = self.jobs.get_mut(id) else { continue };
@@ -72,7 +72,11 @@ impl Conductor {
             if let Some(home) = &mut job.home {
                 job.short_lived.saw(home.members.take_turnover());
             }
-            if !job.is_left_to_linux(machine) {
+            let is_over_limit = job.eligibility(machine) == Eligibility::TooManyThreads;
+            if is_over_limit && runnable.threads > 0 {
+                job.activity.is_wanted(now.monotonic_ns, job.in_slot_ns);
+            }
+            if !job.is_with_rest(fill, machine) {
                 of_jobs.threads += runnable.threads;
                 of_jobs.unseen += runnable.unseen;
             }
@@ -134,7 +138,7 @@ impl Conductor {
     /// [falls asleep](Conductor::fall_asleep) now, unless one of its threads wants to run.
     pub fn looked_at(&mut self, now: Now, seen: JobSeen) -> bool {
         let (machine, slice_ns) = (self.machine(), self.config().slice_ns);
-        let can_fill = self.backend.can_fill();
+        let (can_fill, fill) = (self.backend.can_fill(), self.config().fill);
         let Some(job) = self.jobs.get_mut(&seen.id) else { return false };
         let look = Look {
             now_ns: now.monotonic_ns,
@@ -143,7 +147,7 @@ impl Conductor {
             slots: job.slots,
             in_slot_ns: job.in_slot_ns,
             threads: job.home.as_ref().map_or(0, |home| home.members.threads().len()),
-            stands_still: !can_fill && !job.is_left_to_linux(machine),
+            stands_still: !can_fill && !job.is_with_rest(fill, machine),
             has_too_many_threads: job.eligibility(machine) == Eligibility::TooManyThreads,
             slice_ns,
         };

@@ -167,9 +167,10 @@ impl Timings {
 /// Switches of fewer actions say little about what an action takes.
 const ACTIONS_LEAST: u32 = 64;
 
-/// How long an action took, on average over the switches remembered; absent where none had many.
-pub fn action_ns<'a>(switchers: impl Iterator<Item = &'a Timings>) -> Option<u64> {
-    let switches = switchers.flat_map(Timings::switches);
+/// How long an action took, on average over the switches since a moment (UTC); absent where none
+/// had many.
+pub fn action_ns<'a>(switchers: impl Iterator<Item = &'a Timings>, since_ns: u64) -> Option<u64> {
+    let switches = switchers.flat_map(Timings::switches).filter(|it| it.asked_ns >= since_ns);
     let actions = |switch: &Switch| switch.lowers + switch.raises;
     let large = switches.filter(|switch| actions(switch) >= ACTIONS_LEAST);
     let (took_ns, count) = large.fold((0, 0), |(took_ns, count), switch| {
@@ -288,10 +289,12 @@ mod tests {
     fn actions_are_measured_where_there_are_many() {
         let (one, other) = (Timings::default(), Timings::default());
         one.record(&Switch { lowers: 31, raises: 32, ..switch(1_000_000, 0, 10_000, 900_000) });
-        assert_eq!(action_ns([&one, &other].into_iter()), None);
+        let since = |ns| action_ns([&one, &other].into_iter(), ns);
+        assert_eq!(since(0), None);
         one.record(&Switch { lowers: 0, raises: 100, ..switch(2_000_000, 9_000, 9_000, 209_000) });
         other.record(&Switch { lowers: 300, raises: 0, ..switch(2_000_000, 0, 400_000, 400_000) });
-        assert_eq!(action_ns([&one, &other].into_iter()), Some(1_500));
+        assert_eq!(since(2_000_000), Some(1_500));
+        assert_eq!(since(2_000_001), None, "old ones say nothing of now");
     }
 
     #[test]

@@ -74,13 +74,13 @@ const SECTIONS: [(&str, &[(&str, &str)]); 6] = [
             (
                 "Namespaces",
                 "A user is who he is in the daemon's user namespace. A client of another one is no \
-                 administrator, root there included; it may make a job of itself, by AddCaller, and \
-                 acts on the jobs alone that it is in. One that cannot be looked at is taken for \
+                 administrator, root there included; it may make a job of itself and its children, \
+                 and acts on the jobs alone that it is in. One that cannot be looked at is taken for \
                  such a client: a daemon of root needs CAP_SYS_PTRACE to look at others. A client of \
-                 a PID namespace below the daemon's may make a job of itself, too, and one of \
-                 another PID namespace may look at jobs, and suspend and end its own. None of these \
-                 can name a process or thread: its numbers may be those of others here. The daemon \
-                 does not start where /proc is of another PID namespace than its own.",
+                 a PID namespace below the daemon's may make a job of itself, by AddCaller, and one \
+                 of another PID namespace may look at jobs, and suspend and end its own. Neither can \
+                 name a process or thread: its numbers may be those of others here. The daemon does \
+                 not start where /proc is of another PID namespace than its own.",
             ),
         ],
     ),

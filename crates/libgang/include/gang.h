@@ -70,7 +70,7 @@ typedef enum gang_state {
     GANG_SUSPENDED = 6, /* by gang_suspend or a person */
     GANG_NOT_SCHEDULED = 7,    /* its policy is none: Linux alone schedules it */
     GANG_TOO_MANY_THREADS = 8, /* it has no slots until it has fewer */
-    GANG_TOO_FEW_CPUS = 9      /* it needs more than are online, and waits for them */
+    GANG_TOO_FEW_CPUS = 9      /* it needs more than are online, or others than it may use */
 } gang_state;
 
 /* A job. Belongs to the process that got it; its children may use it. */

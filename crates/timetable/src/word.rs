@@ -4,7 +4,8 @@
 pub enum Validity {
     #[default]
     Scheduled = 0,
-    /// The job takes no part in the schedule: it is idle, suspended, or has policy `none`.
+    /// The job has no slots: it sleeps or is suspended, Linux alone schedules it, or it has too
+    /// many threads.
     NotScheduled = 1,
     /// The job has ended, or the daemon has.
     Gone = 2,

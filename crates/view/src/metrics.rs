@@ -218,7 +218,7 @@ fn of_daemon(
         ("gangd_jobs", "Jobs", Gauge, one(status.jobs as f64)),
         (
             "gangd_unregistered_threads",
-            "Runnable threads outside all jobs",
+            "Runnable threads that no gang has",
             Gauge,
             one(status.unregistered_threads as f64),
         ),

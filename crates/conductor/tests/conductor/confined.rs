@@ -38,7 +38,7 @@ fn changes_are_planned_with_but_not_too_often() {
 }
 
 #[test]
-fn job_without_its_cpus_is_left_to_linux_and_says_why() {
+fn job_without_its_cpus_is_with_the_rest_and_says_why() {
     let mut core = in_state(State::Present);
     core.change(JOB, |spec, _| spec.min_cpus = 2).unwrap();
     reads(&mut core, 0, "3");
@@ -48,8 +48,8 @@ fn job_without_its_cpus_is_left_to_linux_and_says_why() {
     for fill in [true, false] {
         let standing = core.jobs[&JOB].standing_out_of_row(fill, core.machine());
         assert_eq!(standing, Standing::Released, "it has to run to choose other CPUs");
+        assert!(core.jobs[&JOB].is_with_rest(fill, core.machine()));
     }
-    assert!(core.jobs[&JOB].is_left_to_linux(core.machine()));
     core.change(JOB, |spec, _| spec.min_cpus = 1).unwrap();
     assert_eq!(core.eligibility(&core.jobs[&JOB]), Eligibility::TakesTurns);
     core.change_topology(Topology::flat(3)).unwrap();

@@ -82,6 +82,8 @@ fn larger_one_of_two_takes_no_turns_until_it_is_smaller() {
     let mut core = two_gangs([3_000, 2_000]);
     assert!(plans(&mut core, 0).notes.contains(&Note::Crowded(JOB)));
     assert_eq!(eligibilities(&core), [TooManyThreads, TakesTurns]);
+    let is_with_rest = |fill| core.jobs[&JOB].is_with_rest(fill, core.machine());
+    assert_eq!([true, false].map(is_with_rest), [false, true], "where gangs do not fill");
     let crowded = core.jobs[&JOB].crowded.clone().unwrap();
     assert_eq!((crowded.size, crowded.size_max), (3_000, 1_748));
     assert_eq!((crowded.takes_ns, crowded.others_ns), (750_000, 500_000));

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use gang_conductor::{
-    Conductor, Counted, Due, Effects, Followed, NewThreads, Now, Regroup, ShortLivedGang,
-    Suspension, life::State,
+    Conductor, Counted, Due, Effects, Eligibility, Followed, NewThreads, Now, Regroup,
+    ShortLivedGang, Suspension, life::State,
 };
 use gang_schedule::CpuSet;
 use gang_timetable::{
@@ -223,4 +223,23 @@ fn gang_that_stands_still_or_loses_a_process_stays() {
     core.change(JOB, |spec, _| spec.policy = gang_schedule::Policy::None).unwrap();
     assert_eq!(core.regroup(JOB), None, "Linux alone schedules it");
     assert_eq!(State::of(&core.jobs[&JOB]), State::Present);
+}
+
+#[test]
+fn gang_without_slots_moves_for_its_limits_as_well() {
+    let mut core = gang();
+    core.change(JOB, |spec, _| spec.min_cpus = 2).unwrap();
+    plan(&mut core, 0);
+    let online = core.schedule.topology().set().clone();
+    let home = core.jobs.get_mut(&JOB).and_then(|job| job.home.as_mut()).unwrap();
+    home.members.see_cpus(PID, [3].into_iter().collect(), false, &online);
+    core.saw_members_of(JOB);
+    bustle(&mut core, 2);
+    plan(&mut core, 100);
+    assert_eq!(core.eligibility(&core.jobs[&JOB]), Eligibility::Unplaceable);
+    assert!(core.take_regroups().is_empty(), "it has no slots to be weighed in");
+    core.move_for_limits(JOB, Some(Regroup::ToCaller));
+    plan(&mut core, 200);
+    assert_eq!(core.take_regroups(), [JOB]);
+    assert_eq!(core.regroup(JOB).map(|it| it.0), Some(Regroup::ToCaller));
 }

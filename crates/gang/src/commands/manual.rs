@@ -100,8 +100,9 @@ const SCHEDULING_RUN: Section = Section::Terms(
             "A gang has its slots on the CPUs that its threads may use, as set by taskset(1), \
              numactl(8), mpirun --bind-to or a cpuset, before or while it runs. Gangs within the \
              same CPUs take turns. A thread that is bound to CPUs of its own stays there. Where \
-             the CPUs do not do for the gang, it has no slots, Linux alone schedules it, and gang \
-             why says so.",
+             the CPUs do not do for the gang, it has no slots, Linux alone schedules it (with the \
+             backend rt in the group of all gangs, which gives way to others), and gang why says \
+             so.",
         ),
         (
             "Cgroups",

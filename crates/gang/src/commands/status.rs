@@ -122,7 +122,9 @@ fn promise(guarantee: &v1::Guarantee) -> &'static str {
     match guarantee {
         v1::Guarantee::exclusive => "exclusive: nothing ordinary runs in the place of a gang",
         v1::Guarantee::preferred => "preferred: a gang gets nearly all of its slot",
-        v1::Guarantee::paused => "paused: the other gangs stand still, the rest of the machine not",
+        v1::Guarantee::paused => {
+            "paused: the other gangs that take turns stand still, the rest of the machine not"
+        }
     }
 }
 

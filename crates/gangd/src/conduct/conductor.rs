@@ -18,7 +18,9 @@ use std::{
     time::Duration,
 };
 
-use gang_conductor::{Due, Effects, Followed, Looked, Measured, NewThreads, Now, turns::Turns};
+use gang_conductor::{
+    Due, Effects, Followed, Looked, Measured, NewThreads, Now, crowding, turns::Turns,
+};
 use gang_engine::{
     bound::{Bound, Linux},
     guardian,
@@ -257,7 +259,9 @@ impl Conductor {
         let singles = state.single_reader.as_ref().map_or(0.0, SingleReader::used);
         let used = self.client_priority.used() + self.survey.used() + singles;
         let timings = || self.switchers.iter().map(|switcher| &*switcher.timings);
-        state.core.saw_cost(now.monotonic_ns, || timing::action_ns(timings()));
+        // Switchers remember switches of any age.
+        let since_ns = now.utc_ns.saturating_sub(crowding::EVERY_NS);
+        state.core.saw_cost(now.monotonic_ns, || timing::action_ns(timings(), since_ns));
         let timings = timings();
         let lower_ns = || timings.map(|timings| timings.mean_lower_ns()).max().unwrap_or(0);
         let effects = state.core.publish(planning, &came, &measured, used, lower_ns);

@@ -160,8 +160,8 @@ impl State {
 
     /// The gangs, as the kernel's programs tell their threads from others.
     pub fn gangs(&self) -> Gangs {
-        let machine = self.core.machine();
-        let is_gang = |job: &&Job| !job.is_left_to_linux(machine);
+        let (machine, fill) = (self.core.machine(), self.core.config().fill);
+        let is_gang = |job: &&Job| !job.is_with_rest(fill, machine);
         let homes = self.core.jobs.values().filter(is_gang).filter_map(|job| job.home.as_ref());
         // The members of others have no group of their own.
         let others = homes.filter(|it| !matches!(it.placement, Placement::Cgroup { .. }));

@@ -38,7 +38,7 @@ impl Daemon {
         // nobody.
         let stat = process::stat(&self.roots.proc, pid);
         let stat = stat.map_err(|error| Error::of_process(pid, error))?;
-        peer.permit_process(pid, stat.parent, "add a process")?;
+        peer.permit_process(pid, stat.parent, "add a process", &self.roots)?;
         let _lock = self.locks.process(pid);
         if let Some(other) = self.job_of(pid)? {
             return match other == job {

@@ -6,8 +6,9 @@
 //!
 //! Approach: a user id stands for the daemon's user of that number where the client is in the
 //! daemon's user namespace. Elsewhere it is nobody's: such a client has power over the jobs alone
-//! that it is itself in, or has just registered. Whatever cannot be looked at is taken to be
-//! elsewhere.
+//! that it is itself in, or has just registered, and may name itself and its children. Whatever
+//! cannot be looked at is taken to be elsewhere. A client that has ended while others still have its
+//! socket is nobody, too: its number may be another's.
 
 use std::{
     io,
@@ -28,6 +29,8 @@ pub struct Peer {
     pub uid: u32,
     /// Number of the process; absent for one that the daemon's PID namespace does not have.
     pub pid: Option<u32>,
+    /// When that process started, in clock ticks since boot; absent where it has ended.
+    started_ticks: Option<u64>,
     /// The client's numbers of processes are the daemon's.
     shares_numbers: bool,
     /// The client's users are the daemon's.
@@ -49,6 +52,7 @@ impl Peer {
     ) -> Peer {
         let uid = credentials.uid;
         let pid = credentials.pid.map(NonZeroU32::get);
+        let stat = pid.and_then(|pid| process::stat(&roots.proc, pid).ok());
         let is_inner = |pid| process::is_in_inner_pid_namespace(&roots.proc, pid).unwrap_or(true);
         let shares_numbers = pid.is_some_and(|pid| !is_inner(pid));
         // Without a handle where there could be one, the number may be another's by now.
@@ -62,6 +66,7 @@ impl Peer {
         Peer {
             uid,
             pid,
+            started_ticks: stat.map(|stat| stat.start_ticks).filter(|_| is_still_there),
             shares_numbers: shares_numbers && is_still_there,
             is_local,
             is_in_admin_group: admin_gid.is_some_and(|group| is_member(uid, group)),
@@ -111,17 +116,35 @@ impl Peer {
     }
 
     /// Refuses a process of that parent, unless it is the client, or a child of it, where the
-    /// client's user id is nobody's.
-    pub fn permit_process(self, pid: u32, parent: u32, operation: &str) -> Result<(), Error> {
-        match self.is_local || [pid, parent].map(Some).contains(&self.pid) {
+    /// client's user id is nobody's. The parent was read before.
+    pub fn permit_process(
+        self,
+        pid: u32,
+        parent: u32,
+        operation: &str,
+        roots: &Roots,
+    ) -> Result<(), Error> {
+        let is_own = || self.own_pid(roots).is_some_and(|own| [pid, parent].contains(&own));
+        match self.is_local || is_own() {
             true => Ok(()),
             false => Err(Error::not_permitted(operation, ELSEWHERE)),
         }
     }
 
-    /// The number of the client itself; refused where the daemon's PID namespace does not have it.
-    pub fn seen(self, operation: &str) -> Result<u32, Error> {
-        self.pid.ok_or_else(|| Error::not_permitted(operation, UNSEEN))
+    /// The number of the client itself; refused where the daemon's PID namespace does not have it,
+    /// and once the client has ended.
+    pub fn seen(self, operation: &str, roots: &Roots) -> Result<u32, Error> {
+        let reason = if self.pid.is_some() { ENDED } else { UNSEEN };
+        self.own_pid(roots).ok_or_else(|| Error::not_permitted(operation, reason))
+    }
+
+    /// The number of the client as long as it is the client's.
+    pub fn own_pid(self, roots: &Roots) -> Option<u32> {
+        let is_own = |pid: &u32| {
+            let stat = process::stat(&roots.proc, *pid).ok();
+            stat.is_some_and(|stat| Some(stat.start_ticks) == self.started_ticks)
+        };
+        self.pid.filter(is_own)
     }
 
     /// A job that the peer does not see is none to it.
@@ -168,7 +191,10 @@ impl Sees {
 
 /// Why a user id of another user namespace is not enough.
 const ELSEWHERE: &str = "gangd does not know the users of this user namespace; a program there may \
-                         be a job itself, and act on that job alone";
+                         be a job itself, with its children, and act on that job alone";
+
+/// Why a socket is not enough.
+const ENDED: &str = "the process that connected to gangd has ended";
 
 /// Whether a user is in a group, by the machine's databases of both.
 fn is_member(uid: u32, group: u32) -> bool {
@@ -195,15 +221,21 @@ impl Daemon {
         if peer.is_local {
             return Ok(Sees::Of(peer.uid));
         }
-        Ok(Sees::Own(peer.pid.map_or(Ok(None), |pid| self.job_of(pid))?))
+        Ok(Sees::Own(self.job_of_peer(peer)?))
     }
 
     /// The client, as far as a job is in question: one of another user namespace may be in it.
     pub fn peer_of(&self, peer: Peer, job: JobId) -> Result<Peer, Error> {
-        let Some(pid) = peer.pid.filter(|_| !peer.is_local && !peer.is_on_own_job) else {
+        if peer.is_local || peer.is_on_own_job {
             return Ok(peer);
-        };
-        Ok(if self.job_of(pid)? == Some(job) { peer.on_own_job() } else { peer })
+        }
+        Ok(if self.job_of_peer(peer)? == Some(job) { peer.on_own_job() } else { peer })
+    }
+
+    /// The job that the client itself is in.
+    pub fn job_of_peer(&self, peer: Peer) -> Result<Option<JobId>, Error> {
+        let job = peer.pid.map_or(Ok(None), |pid| self.job_of(pid))?;
+        Ok(job.filter(|_| peer.own_pid(&self.roots).is_some()))
     }
 
     /// Whether the peer may do to a job what its owner may.
@@ -245,6 +277,21 @@ mod tests {
         std::fs::create_dir_all(roots.proc.join("7/ns")).unwrap();
         write("7/ns/user", "");
         write("7/status", "NSpid:\t7\n");
+        let stat = |started: u64| {
+            let [before, after] = [17, 20].map(|fields| "0 ".repeat(fields));
+            format!("7 (client) S 1 {before}{started} {after}\n")
+        };
+        write("7/stat", &stat(500));
+        let permits = |peer: Peer, pid| peer.permit_process(pid, 7, "", &roots).is_ok();
+        let elsewhere = peer();
+        assert!(permits(elsewhere, 7) && permits(elsewhere, 8), "itself, and a child");
+        assert!(elsewhere.permit_process(9, 8, "", &roots).is_err(), "a grandchild");
+        assert_eq!(elsewhere.seen("", &roots).unwrap(), 7);
+        // Another process has its number.
+        write("7/stat", &stat(501));
+        assert!(!permits(elsewhere, 7) && !permits(elsewhere, 8));
+        assert!(elsewhere.seen("", &roots).unwrap_err().to_string().contains("has ended"));
+        assert!(permits(peer(), 8));
         assert!(!peer().is_administrator() && peer().permit_numbers("").is_err());
         std::fs::remove_file(roots.proc.join("7/ns/user")).unwrap();
         std::fs::hard_link(roots.proc.join("self/ns/user"), roots.proc.join("7/ns/user")).unwrap();
@@ -252,6 +299,7 @@ mod tests {
         // It may have ended, and the number be another's.
         let ended = Peer::of(&credentials, Err(Errno::ESRCH.into()), None, &roots);
         assert!(!ended.is_administrator() && ended.permit_numbers("").is_err());
+        assert!(!permits(ended, 7) && ended.seen("", &roots).is_err());
         write("7/status", "NSpid:\t7\t1\n");
         assert!(peer().is_administrator() && peer().permit_numbers("").is_err());
     }

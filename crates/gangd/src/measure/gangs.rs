@@ -44,8 +44,7 @@ impl Gang {
 /// it had.
 #[derive(Debug, Default)]
 struct Row {
-    /// The CPUs of its slots, each with when these end (UTC), in order: those of the last
-    /// [`ROW_NS`], and those to come.
+    /// The CPUs of its slots since then, with the last moment (UTC) at which it has or had them.
     cpus: Vec<(u64, CpuSet)>,
     /// The time of each CPU that it had had in slot when its figures were last held against this.
     in_slot_ns: BTreeMap<u32, u64>,
@@ -55,22 +54,25 @@ struct Row {
 /// run there, and those that are left alone.
 const ELSEWHERE_PART: u64 = 100;
 
-/// Slots are remembered for so long.
-const ROW_NS: u64 = 1_000_000_000;
+/// Of more sets of CPUs, two are taken together.
+const SETS_MAX: usize = 16;
 
 impl Row {
-    /// Slots from a moment on are others than were planned.
-    fn replan(&mut self, from_ns: u64, now_ns: u64) {
-        let first = self.cpus.partition_point(|(end_ns, _)| *end_ns <= from_ns);
-        self.cpus.truncate(first + 1);
-        self.cpus.get_mut(first).into_iter().for_each(|(end_ns, _)| *end_ns = from_ns);
-        self.cpus.retain(|(end_ns, _)| *end_ns + ROW_NS > now_ns);
+    /// Slots from a moment on are others than were planned. Those that had not begun by then count
+    /// until the figures are compared: nobody knows which had.
+    fn replan(&mut self, from_ns: u64) {
+        self.cpus.iter_mut().for_each(|(end_ns, _)| *end_ns = from_ns.min(*end_ns));
     }
 
     fn has(&mut self, cpus: &CpuSet, end_ns: u64) {
-        match self.cpus.last_mut() {
-            Some((last_ns, last)) if last == cpus => *last_ns = end_ns.max(*last_ns),
-            _ => self.cpus.push((end_ns, cpus.clone())),
+        match self.cpus.iter_mut().find(|(_, of_slot)| of_slot == cpus) {
+            Some((last_ns, _)) => *last_ns = end_ns.max(*last_ns),
+            None => self.cpus.push((end_ns, cpus.clone())),
+        }
+        if self.cpus.len() > SETS_MAX {
+            let (first_ns, first) = self.cpus.remove(0);
+            let (second_ns, second) = &mut self.cpus[0];
+            (*second_ns, *second) = (first_ns.max(*second_ns), first.union(second));
         }
     }
 
@@ -145,8 +147,8 @@ impl MeasuredGangs {
 
     /// The groups of the jobs that are gangs.
     pub fn groups_of_gangs(&self, core: &Conductor) -> Vec<u64> {
-        let machine = core.machine();
-        let is_gang = |job| core.job(job).is_ok_and(|job| !job.is_left_to_linux(machine));
+        let (machine, fill) = (core.machine(), core.config().fill);
+        let is_gang = |job| core.job(job).is_ok_and(|job| !job.is_with_rest(fill, machine));
         self.gangs.iter().filter(|(job, _)| is_gang(**job)).map(|(_, gang)| gang.group).collect()
     }
 
@@ -223,7 +225,7 @@ impl MeasuredGangs {
                 .filter(|slot| slot.end_ns > now_ns && slot.start_ns < from_ns)
                 .map(|slot| SlotTime { end_ns: slot.end_ns.min(from_ns), ..*slot })
                 .collect();
-            gang.row.replan(from_ns, now_ns);
+            gang.row.replan(from_ns);
             for (plan, slot) in plans.iter().filter_map(|plan| Some((plan, plan.slot(job)?))) {
                 gang.row.has(&slot.cpus, plan.end_ns);
                 let (start_ns, end_ns) = (plan.start_ns.max(from_ns), plan.end_ns.min(until_ns));
@@ -283,10 +285,22 @@ mod tests {
         assert!(!row.was_left(&[on(2, 4_000), on(4, 600)], 290));
         // Planned anew from within a slot on.
         row.has(&cpus(&[5]), 500);
-        row.replan(350, 300);
-        assert_eq!(row.cpus, [(300, cpus(&[2, 3])), (350, cpus(&[4]))]);
-        row.replan(400, 320 + ROW_NS);
-        assert_eq!(row.cpus, [(350, cpus(&[4]))]);
+        row.replan(350);
+        assert_eq!(row.cpus, [(300, cpus(&[2, 3])), (350, cpus(&[4])), (350, cpus(&[5]))]);
+        // However late the next look is, all slots since the last one count.
+        assert!(!row.was_left(&[on(2, 9_000), on(4, 6_000)], 9_000_000_000));
+        assert!(row.was_left(&[on(2, 9_000), on(4, 7_000)], 9_000_000_001));
+    }
+
+    #[test]
+    fn row_of_many_slots_stays_small() {
+        let mut row = Row::default();
+        for cpu in 0..100 {
+            row.has(&[cpu].into_iter().collect(), 100);
+            assert!(row.cpus.len() <= SETS_MAX);
+        }
+        let on_all = (0..100).map(|cpu| OnCpu { cpu, in_slot_ns: 1, lost_ns: 0, filled_ns: 0 });
+        assert!(!row.was_left(&on_all.collect::<Vec<_>>(), 50));
     }
 
     #[test]

@@ -245,14 +245,14 @@ impl Session {
     /// Of a client that the daemon's PID namespace does not have, nobody knows which process it is.
     pub fn add_caller(&self, job: i64) -> Result<(), Error> {
         let job = job_id(job)?;
-        let pid = self.peer.seen("add a process")?;
+        let pid = self.peer.seen("add a process", &self.daemon.roots)?;
         self.daemon.add_process(self.peer_on(job), job, pid)?;
         self.started().remove(&job);
         Ok(())
     }
 
     pub fn job_of_caller(&self) -> Result<Option<JobId>, Error> {
-        self.peer.pid.map_or(Ok(None), |pid| self.daemon.job_of(pid))
+        self.daemon.job_of_peer(self.peer)
     }
 
     pub fn add_thread(&self, job: i64, tid: i64) -> Result<(), Error> {

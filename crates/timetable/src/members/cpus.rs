@@ -139,7 +139,7 @@ impl Members {
         before.append(last);
         before.sort();
         before.dedup();
-        // What its threads have as it begins they have until the first of its pins.
+        // Threads keep what they have as it begins until the first of its pins.
         last.append(&mut self.inherited_pins);
         last.extend(self.pinned.iter().cloned().chain(pins));
     }

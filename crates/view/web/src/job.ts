@@ -177,7 +177,7 @@ function stateInWords(job: Job): string {
       return "It has more threads than are switched, and no slots until it has fewer.";
     case "too_few_cpus":
       return job.unplaceable
-        ? `No slot can be made for it: ${job.unplaceable}.`
+        ? `No slot can be made for it: ${job.unplaceable}. Linux alone schedules it.`
         : "It needs more CPUs than are online, and waits for them.";
   }
 }

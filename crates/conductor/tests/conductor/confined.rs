@@ -1,8 +1,10 @@
 //! The CPUs that the threads of a job may use.
 
-use gang_conductor::{Eligibility, Now, confinement::CHANGES_EVERY_NS, life::State};
+use gang_conductor::{
+    Conductor, Counted, Eligibility, Now, confinement::CHANGES_EVERY_NS, life::State,
+};
 use gang_schedule::{Allowed, CpuSet, Topology, Unplaceable};
-use gang_timetable::Standing;
+use gang_timetable::{Runnable, Standing};
 
 use crate::one::{JOB, NOW, PID, in_state};
 
@@ -11,7 +13,7 @@ fn cpus(text: &str) -> CpuSet {
 }
 
 /// The daemon reads the job, so long after the beginning.
-fn reads(core: &mut gang_conductor::Conductor, after_ns: u64, affinity: &str) {
+fn reads(core: &mut Conductor, after_ns: u64, affinity: &str) {
     let now = Now { utc_ns: NOW.utc_ns + after_ns, monotonic_ns: NOW.monotonic_ns + after_ns };
     let online = core.schedule.topology().set().clone();
     let home = core.jobs.get_mut(&JOB).and_then(|job| job.home.as_mut()).unwrap();
@@ -57,4 +59,20 @@ fn job_without_its_cpus_is_with_the_rest_and_says_why() {
     assert_eq!(core.jobs[&JOB].unplaceable, Some(offline));
     reads(&mut core, CHANGES_EVERY_NS, "0-2");
     assert_eq!(core.eligibility(&core.jobs[&JOB]), Eligibility::TakesTurns);
+}
+
+#[test]
+fn threads_of_a_job_without_its_cpus_are_load() {
+    let mut core = in_state(State::Present);
+    let count = |core: &mut Conductor| {
+        let of_jobs = vec![(JOB, Runnable::exactly(2))];
+        let counted = Counted { all: 3, of_daemon: 1, of_jobs };
+        (0..3).for_each(|_| core.count(NOW, &counted));
+        core.schedule.load()
+    };
+    assert_eq!(count(&mut core), 0, "they have the slots of a gang");
+    core.change(JOB, |spec, _| spec.min_cpus = 2).unwrap();
+    reads(&mut core, 0, "3");
+    assert_eq!(core.eligibility(&core.jobs[&JOB]), Eligibility::Unplaceable);
+    assert_eq!(count(&mut core), 2, "they have the time of the rest");
 }

@@ -290,7 +290,8 @@ mod tests {
         // Another process has its number.
         write("7/stat", &stat(501));
         assert!(!permits(elsewhere, 7) && !permits(elsewhere, 8));
-        assert!(elsewhere.seen("", &roots).unwrap_err().to_string().contains("has ended"));
+        let Err(Error::NotPermitted { reason, .. }) = elsewhere.seen("", &roots) else { panic!() };
+        assert_eq!(reason, ENDED);
         assert!(permits(peer(), 8));
         assert!(!peer().is_administrator() && peer().permit_numbers("").is_err());
         std::fs::remove_file(roots.proc.join("7/ns/user")).unwrap();

@@ -200,7 +200,7 @@ impl Conductor {
             step_began: Now::default(),
             was_set_back: false,
             confined: BTreeMap::new(),
-            lead_ns: crate::planning::LEAD_NS_MIN,
+            lead_ns: crate::due::LEAD_NS_MIN,
             reach: crate::planning::AHEAD_SLICES,
             look_ns: None,
             round: Round::new(),

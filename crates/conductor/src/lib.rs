@@ -4,7 +4,7 @@
 //! daemon, by a test from a seed, and by a simulator.
 //!
 //! A [`Conductor`] holds the jobs. [`life`] has the states of a job, and what may happen in each.
-//! [`planning`] says when plans are made, and makes them. [`effects`] has the effects of decisions,
+//! [`due`] says when plans are made, and [`planning`] makes them. [`effects`] has the effects of decisions,
 //! in their order. [`published`](Conductor) remembers from when a change shows.
 //!
 //! - [`accounts`]: on whose account the time of a job is.
@@ -22,6 +22,7 @@
 //! - [`regroup`]: which gangs move between groups of the cpu controller.
 //! - [`short_lived`]: gangs whose threads live too short to be switched one by one.
 //! - [`strays`]: threads that leave their job without asking.
+//! - [`slot_mode`](Conductor::uncontended_jobs): how gangs are raised in their slots.
 //! - [`Suspension`]: jobs that stand still because somebody said so.
 //! - [`turns`]: whose request comes next.
 //! - [`uncontended`]: whether gangs have the machine for themselves.
@@ -35,6 +36,7 @@ pub mod at_work;
 mod conductor;
 pub mod confinement;
 pub mod crowding;
+pub mod due;
 pub mod effects;
 pub mod eligibility;
 pub mod forecast;
@@ -49,6 +51,7 @@ pub mod quota;
 mod refused;
 pub mod regroup;
 pub mod short_lived;
+mod slot_mode;
 pub mod strays;
 mod survey;
 mod suspension;
@@ -60,13 +63,14 @@ pub use accounts::Accounts;
 pub use activity::Activity;
 pub use conductor::{Candidate, Conductor, Limits, Now, Setup, Terms, Tunables};
 pub use crowding::Crowded;
+pub use due::{Due, NewThreads};
 pub use effects::{Effects, Measure, Note};
 pub use eligibility::{Eligibility, Facts};
 pub use forecast::Forecast;
 pub use gap::Gaps;
 pub use job::{Auto, Gain, Home, Job, Progress};
 pub use load::Load;
-pub use planning::{Due, Followed, NewThreads, Planning};
+pub use planning::{Followed, Planning};
 pub use refused::Refused;
 pub use regroup::Regroup;
 pub use short_lived::{ShortLived, ShortLivedGang};

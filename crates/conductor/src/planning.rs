@@ -1,13 +1,13 @@
-//! When plans are made, for which time, and what becomes of them.
+//! How plans are made, for which time, and what becomes of them.
 //!
 //! Problem: timetables must be ready before they begin, whatever is asked meanwhile and however
 //! many jobs there are. A change must show in the next slice. And the threads of a gang need to be
 //! read only if a plan has the gang.
 //!
-//! Approach: [`Conductor::due`] says what is to be done now, and when to ask again. Plans are made
-//! in three steps, between which the threads of some jobs are read: those of jobs that [change
-//! their standing](Conductor::begin) outside of all rows, and those of [the gangs in the
-//! rows](Conductor::plan). [`Conductor::publish`] makes the [`Effects`].
+//! Approach: once plans are [due](crate::due), they are made in three steps. Between these the
+//! threads of some jobs are read: those of jobs that [change their standing](Conductor::begin)
+//! outside of all rows, and those of [the gangs in the rows](Conductor::plan).
+//! [`Conductor::publish`] makes the [`Effects`].
 //!
 //! A clock that was set back is a case of its own. A switcher that was late with a timetable is in
 //! time again, and reports nothing; others have begun with the next one. So plans are made at once,
@@ -19,20 +19,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gang_schedule::{Config, CpuSet, Gap, JobId, Plan, clock as slices};
-use gang_timetable::{
-    Action, Backend, Gang, InSlot, Signal, Standing, Stretch, compose, record::Placement,
-};
+use gang_timetable::{Action, Gang, InSlot, Signal, Standing, Stretch, compose, record::Placement};
 
 use crate::{
-    Conductor, Effects, Eligibility, Job, Measured, Note, Now, effects::Planned, published::Stands,
+    Conductor, Effects, Eligibility, Job, NewThreads, Note, Now, effects::Planned,
+    published::Stands,
 };
-
-/// The least time that planning is given, and the most.
-pub(crate) const LEAD_NS_MIN: u64 = 150_000;
-const LEAD_NS_MAX: u64 = 5_000_000;
-
-/// How far plans are made ahead.
-const AHEAD_NS: u64 = 250_000_000;
 
 /// Slices that are planned ahead at least.
 const REACH_MIN: u64 = 2;
@@ -40,68 +32,8 @@ const REACH_MIN: u64 = 2;
 /// And at most: with short ones, planning them all at once would take a gang's CPU for too long.
 pub(crate) const AHEAD_SLICES: u64 = 32;
 
-/// The time before the end of a gap at which the machine is looked at.
-pub(crate) const SURVEY_AHEAD_NS: u64 = 120_000;
-
 /// How long the switchers keep a gang raised after the end of a timetable that is not replaced.
 const GRACE_NS: u64 = 5_000_000;
-
-/// The least step back of the clock that counts as one: two clocks are read one after the other.
-const SET_BACK_NS_MIN: u64 = 100_000;
-
-/// How often the machine is looked at while no job takes part in the schedule.
-const QUIET_NS: u64 = 50_000_000;
-
-/// A job without slots that has used no CPU for this long disturbs nobody.
-const USED_NS: u64 = 1_000_000_000;
-
-/// The gangs that have threads which are in no timetable.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NewThreads {
-    None,
-    Of(BTreeSet<JobId>),
-    /// The clock was set, or nothing was planned: anything may have changed.
-    Anywhere,
-}
-
-impl NewThreads {
-    pub fn is_none(&self) -> bool {
-        *self == NewThreads::None
-    }
-
-    pub fn are_of(&self, job: JobId) -> bool {
-        match self {
-            NewThreads::None => false,
-            NewThreads::Of(jobs) => jobs.contains(&job),
-            NewThreads::Anywhere => true,
-        }
-    }
-
-    /// These, and those of further gangs.
-    #[must_use]
-    pub fn and(self, mut others: BTreeSet<JobId>) -> NewThreads {
-        match self {
-            NewThreads::None if others.is_empty() => NewThreads::None,
-            NewThreads::None => NewThreads::Of(others),
-            NewThreads::Of(mut jobs) => {
-                jobs.append(&mut others);
-                NewThreads::Of(jobs)
-            }
-            NewThreads::Anywhere => NewThreads::Anywhere,
-        }
-    }
-}
-
-/// The step that is due now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Due {
-    /// Nothing for so long, unless something happens.
-    Sleep(u64),
-    /// Look at the machine, then ask again.
-    Look,
-    /// Look at the machine where that is due, then plan from a moment on (UTC).
-    Plan { look: bool, resume_ns: u64, new_threads: NewThreads },
-}
 
 /// The state of the switchers, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -126,22 +58,6 @@ pub struct Planning {
 }
 
 impl Conductor {
-    /// Begins a step: all requests and plans in it happen at this moment.
-    pub fn begin_step(&mut self, now: Now) {
-        let before = std::mem::replace(&mut self.step_began, now);
-        let since_ns = now.monotonic_ns.saturating_sub(before.monotonic_ns);
-        if now.utc_ns + SET_BACK_NS_MIN <= before.utc_ns + since_ns {
-            self.was_set_back = true;
-            // The next look for strays would be a far one.
-            self.looks.at_ns = None;
-            self.state_anew();
-        }
-        self.account(now);
-        let stands_until_ns = self.boundary(now.utc_ns + self.lead_ns);
-        self.schedule.stand_until(stands_until_ns);
-        self.follow_confinement(now);
-    }
-
     /// Jobs that were found with too many threads take no turns from now on. One that is found with
     /// fewer again sleeps, and stands where it belongs from the next plans on: they come at once,
     /// since no timetable has what it starts meanwhile.
@@ -191,80 +107,6 @@ impl Conductor {
         let is_raised =
             |id: &JobId| self.jobs.get(id).is_some_and(|job| job.in_slot != InSlot::Uncontended);
         self.planned_gangs().iter().any(is_raised).then(|| self.published_config().gap)
-    }
-
-    fn is_quiet(&self) -> bool {
-        let machine = self.machine();
-        // Plans read anew which CPUs the threads of a job may use for which there is no slot.
-        let is_due = |it: Eligibility| it.is_gang() || it == Eligibility::Unplaceable;
-        !self.jobs.values().any(|job| is_due(job.eligibility(machine)))
-    }
-
-    /// The step that is due now. A look at the machine is due in `look_in_ns`; `beat_ns` is the
-    /// longest sleep.
-    pub fn due(&mut self, now: Now, look_in_ns: u64, beat_ns: u64, new_threads: NewThreads) -> Due {
-        let now_ns = now.utc_ns;
-        let quiet = self.is_quiet();
-        if quiet && look_in_ns == 0 && new_threads.is_none() {
-            return Due::Look;
-        }
-        // The end was not reached, or the clock was set.
-        let until_ns = self.published.until_ns;
-        if std::mem::take(&mut self.was_set_back) || until_ns < now_ns {
-            let period_ns = self.config().gap.period_ns;
-            let resume_ns = now_ns - now_ns % period_ns;
-            return Due::Plan { look: false, resume_ns, new_threads: NewThreads::Anywhere };
-        }
-        let stands_until_ns = self.schedule.stands_until_ns();
-        if self.schedule.is_changed() || !new_threads.is_none() {
-            let due_ns = stands_until_ns.saturating_sub(self.lead_ns);
-            if now_ns >= due_ns || !new_threads.is_none() {
-                return Due::Plan { look: false, resume_ns: stands_until_ns, new_threads };
-            }
-            return Due::Sleep(due_ns - now_ns);
-        }
-        if quiet {
-            return Due::Sleep(QUIET_NS.min(beat_ns));
-        }
-        // Short tasks have been served at the end of a gap: a thread that is runnable then will
-        // stay so.
-        let look_ns = self.look_ns.filter(|&at_ns| at_ns <= until_ns);
-        let look_ns = look_ns.unwrap_or_else(|| self.next_look_ns(now_ns, look_in_ns));
-        self.look_ns = Some(look_ns).filter(|&at_ns| now_ns < at_ns);
-        if now_ns < look_ns {
-            return Due::Sleep(look_ns - now_ns);
-        }
-        let look = look_in_ns == 0;
-        if self.runs_out_ns() <= look_ns + SURVEY_AHEAD_NS {
-            return Due::Plan { look, resume_ns: stands_until_ns, new_threads: NewThreads::None };
-        }
-        if look { Due::Look } else { Due::Sleep(0) }
-    }
-
-    /// The next moment at which plans can change: a slice begins, or a gap has ended.
-    fn boundary(&self, at_ns: u64) -> u64 {
-        let config = self.config();
-        let begins = |length_ns: u64| at_ns.next_multiple_of(length_ns.max(1));
-        begins(config.slice_ns).min(begins(config.gap.period_ns))
-    }
-
-    /// How far so many slices reach at most, beyond the next boundary.
-    fn ahead_of(&self, slices: u64) -> u64 {
-        let config = self.config();
-        let slices_ns = config.slice_ns.saturating_mul(slices);
-        AHEAD_NS.min(slices_ns).next_multiple_of(config.gap.period_ns) + 2 * config.gap.period_ns
-    }
-
-    /// The end of the next gap at which it is time to look, or to plan on.
-    fn next_look_ns(&self, now_ns: u64, look_in_ns: u64) -> u64 {
-        let period_ns = self.config().gap.period_ns;
-        let due_ns = (now_ns + look_in_ns).min(self.runs_out_ns()).max(now_ns);
-        (due_ns + SURVEY_AHEAD_NS).next_multiple_of(period_ns) - SURVEY_AHEAD_NS
-    }
-
-    /// When to plan on, so that another timetable is there in time.
-    fn runs_out_ns(&self) -> u64 {
-        self.published.until_ns - 2 * self.config().gap.period_ns
     }
 
     /// Begins to plan from a boundary on. Returns the jobs whose threads are to be read before
@@ -630,13 +472,6 @@ impl Conductor {
         self.stopped.extend(paused);
     }
 
-    /// Planning took so long: the next time it begins early enough.
-    pub fn planned_within(&mut self, took_ns: u64) {
-        // Rises at once, falls slowly.
-        let lead_ns = (took_ns + took_ns / 2).max(self.lead_ns - self.lead_ns / 64);
-        self.lead_ns = lead_ns.clamp(LEAD_NS_MIN, LEAD_NS_MAX);
-    }
-
     /// The gangs that the next timetable is about.
     fn gangs(&self, plans: &[Plan], is_new: &impl Fn(JobId) -> bool) -> BTreeSet<JobId> {
         let in_rows: BTreeSet<JobId> =
@@ -679,86 +514,6 @@ impl Conductor {
         };
         Some((job.id, gang))
     }
-
-    /// Chooses the slot modes of gangs in these plans. The standing of a gang whose mode changes is
-    /// stated in each timetable until one of these is in force. Its assumed standing is that of the
-    /// last timetable that was made, whose gaps differ from those of the timetable in force.
-    fn choose_slot_modes(&mut self, now: Now, plans: &[Plan], measured: &BTreeSet<JobId>) {
-        let uncontended = self.uncontended_gangs(now, plans, measured);
-        self.gaps.leave_out(!uncontended.is_empty());
-        self.decide_regroups(now, &uncontended);
-        let machine = self.machine();
-        let stays_weighed = |job: &Job| {
-            // No timetable would state how it stands otherwise.
-            let is_stated = job.eligibility(machine).is_gang();
-            self.is_weighed(job) || (job.in_slot == InSlot::Weighed && !is_stated)
-        };
-        let weighed = self.jobs.values().filter(|job| stays_weighed(job));
-        let weighed: BTreeSet<JobId> = weighed.map(|job| job.id).collect();
-        let mut is_changed = false;
-        for job in self.jobs.values_mut() {
-            // The kernel would end programs for their time as real-time ones, or not bind them.
-            let is_limited = self.backend == Backend::Rt
-                && job.home.as_ref().is_some_and(|home| home.members.is_rt_limited());
-            let in_slot = match job.width.wide {
-                _ if weighed.contains(&job.id) => InSlot::Weighed,
-                true => InSlot::Wide,
-                false if uncontended.contains(&job.id) => InSlot::Uncontended,
-                false if is_limited => InSlot::Wide,
-                false => InSlot::Exclusive,
-            };
-            if std::mem::replace(&mut job.in_slot, in_slot) != in_slot {
-                self.notes.push(Note::InSlot(job.id, in_slot));
-                self.restated.insert(job.id);
-                is_changed = true;
-            }
-        }
-        if is_changed {
-            self.uncontended.begin_anew(now.monotonic_ns);
-        }
-    }
-
-    /// The gangs that are left to Linux in their slots of these plans.
-    fn uncontended_gangs(
-        &mut self,
-        now: Now,
-        plans: &[Plan],
-        measured: &BTreeSet<JobId>,
-    ) -> BTreeSet<JobId> {
-        let machine = self.machine();
-        let is_possible = self.backend == Backend::Rt && self.config().fill;
-        // One with too many threads for slots of its own is not counted as load, and disturbs
-        // others unless it sleeps.
-        let is_load = |job: &Job| {
-            job.eligibility(machine) == Eligibility::TooManyThreads
-                && now.monotonic_ns < job.activity.last_used_ns + USED_NS
-        };
-        let any_is_load = self.jobs.values().any(is_load);
-        let jobs = &self.jobs;
-        let can_be = |job: JobId| {
-            // One that is weighed as a whole would take what threads outside want for a moment.
-            let is_exclusive = |job: &Job| !job.width.wide && job.in_slot != InSlot::Weighed;
-            let can_be = jobs.get(&job).is_some_and(is_exclusive);
-            !any_is_load && can_be && measured.contains(&job)
-        };
-        let load = &self.load;
-        self.uncontended.gangs(now.monotonic_ns, is_possible, load, plans, can_be)
-    }
-
-    /// Takes note of what was measured of the gangs that are left to Linux. Disturbed gangs are
-    /// raised again.
-    pub fn measured_uncontended(&mut self, now: Now, measured: impl Iterator<Item = Measured>) {
-        if self.uncontended.is_disturbed(now.monotonic_ns, measured) {
-            self.notes.push(Note::Disturbed);
-            self.schedule.renew();
-        }
-    }
-
-    /// The gangs that are left to Linux in their slots.
-    pub fn uncontended_jobs(&self) -> impl Iterator<Item = JobId> {
-        let uncontended = self.jobs.values().filter(|job| job.in_slot == InSlot::Uncontended);
-        uncontended.map(|job| job.id)
-    }
 }
 
 /// Where a job that no row holds goes, if it is not there with all of its members.
@@ -779,22 +534,4 @@ fn moves_out_of_row(
     let by_clock = |standing| matches!(standing, Standing::Filling | Standing::Paused);
     let is_by_clock = !fill && is_gang && by_clock(job.standing);
     (!is_by_clock).then_some(to)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn new_threads_are_of_some_gangs_or_of_any() {
-        let of = |new: &NewThreads| [1, 2].map(|job| new.are_of(JobId(job)));
-        assert_eq!(of(&NewThreads::None), [false, false]);
-        assert_eq!(of(&NewThreads::Of([JobId(2)].into())), [false, true]);
-        assert_eq!(of(&NewThreads::Anywhere), [true, true]);
-        let both = |new: NewThreads| new.and([JobId(1)].into());
-        assert_eq!(of(&both(NewThreads::Of([JobId(2)].into()))), [true, true]);
-        assert_eq!(of(&both(NewThreads::None)), [true, false]);
-        assert!(NewThreads::None.and(BTreeSet::new()).is_none());
-        assert_eq!(both(NewThreads::Anywhere), NewThreads::Anywhere);
-    }
 }

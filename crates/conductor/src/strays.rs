@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gang_schedule::{CpuSet, JobId};
 use gang_timetable::{Action, Attributes, Gone, Standing, record::Placement};
 
-use crate::{Conductor, Job, Now, planning::SURVEY_AHEAD_NS};
+use crate::{Conductor, Job, Now, due::SURVEY_AHEAD_NS};
 
 /// How often it is looked for strays (UTC).
 const LOOK_EVERY_NS: u64 = 40_000_000;

@@ -18,7 +18,12 @@ fn large() -> Topology {
 }
 
 fn schedule(topology: Topology, jobs: u64, spec: impl Fn(u64) -> Spec) -> Schedule {
-    let mut schedule = Schedule::new(Config::default(), topology).expect("valid settings");
+    shared(Sharing::ByProgram, topology, jobs, spec)
+}
+
+fn shared(sharing: Sharing, topology: Topology, jobs: u64, spec: impl Fn(u64) -> Spec) -> Schedule {
+    let config = Config { sharing, ..Config::default() };
+    let mut schedule = Schedule::new(config, topology).expect("valid settings");
     schedule.apply(Event::load(200)).expect("a load");
     for job in 0..jobs {
         schedule.apply(Event::Arrived { job: JobId(job), spec: spec(job) }).expect("a valid job");
@@ -30,6 +35,11 @@ fn schedule(topology: Topology, jobs: u64, spec: impl Fn(u64) -> Spec) -> Schedu
 fn mixed(job: u64) -> Spec {
     let class = if job % 3 == 0 { Class::Interactive } else { Class::Batch };
     Spec { class, weight: 50 + (job * 37 % 400) as u32, ..Spec::new(1 << (job * 7 % 8)) }
+}
+
+/// The same, of 100 users.
+fn of_users(job: u64) -> Spec {
+    Spec { user: UserId((job % 100) as u32), ..mixed(job) }
 }
 
 fn slices(c: &mut Criterion) {
@@ -47,6 +57,8 @@ fn slices(c: &mut Criterion) {
     for jobs in [10, 100, 1_000, 10_000] {
         each("mixed widths, jobs", jobs, schedule(large(), jobs, mixed));
     }
+    let by_user = shared(Sharing::ByUser([].into()), large(), 1_000, of_users);
+    each("mixed widths, shared by 100 users, jobs", 1_000, by_user);
     // The most slots in a row, and nobody finds its CPUs free.
     each("one thread each, jobs", 1_000, schedule(large(), 1_000, |_| Spec::new(1)));
     each("one thread each, jobs", 10_000, schedule(large(), 10_000, |_| Spec::new(1)));

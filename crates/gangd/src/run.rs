@@ -321,9 +321,11 @@ impl Waiting<'_> {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(e) => return Err(e).context("cannot wait for events"),
             }
-            for event in &events {
-                let epoll::Event { data, .. } = *event;
-                match Source::of(data) {
+            let sources: Vec<Source> =
+                events.iter().map(|&epoll::Event { data, .. }| Source::of(data)).collect();
+            daemon.jobs_changed(&sources);
+            for &source in &sources {
+                match source {
                     Source::Listener => connections::accept(listener, daemon, clients),
                     Source::Signal => {
                         let _ = stop.read(&mut [0; 16]);
@@ -343,12 +345,7 @@ impl Waiting<'_> {
                     }
                     Source::Deputy(job) => daemon.deputy_ended(job),
                     Source::CallersGroup(job) => daemon.callers_group_changed(job),
-                    Source::Job(job) => {
-                        if daemon.watch.is_over(job) {
-                            daemon.watch.remove_job(job);
-                            daemon.admission.cleanup.add(job);
-                        }
-                    }
+                    Source::Job(_) => {}
                 }
             }
             if conductor.is_finished() {

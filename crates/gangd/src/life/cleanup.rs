@@ -5,22 +5,25 @@
 //! until it has no descriptors. And a group stays for as long as the last process in it takes to
 //! end, or the daemon has no descriptor to look into it.
 //!
-//! Approach: a queue, which one thread works off. A client that registers a job waits while the
-//! queue is long. What could not be cleared away of a job waits beside the queue, and is tried
-//! again and again, less often each time.
+//! Approach: a queue for each user, and one thread that works them off, one job of each user in
+//! turn. A client that registers a job waits while the queue of its user is long. The room is for
+//! all users together, and nobody has more than half of it, so that the jobs of one user keep
+//! nobody else waiting. What could not be cleared away of a job waits beside the queues, and is
+//! tried again and again, less often each time.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
+    ops::Bound,
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use gang_schedule::JobId;
+use gang_schedule::{JobId, UserId};
 use gang_timetable::record::Record;
 
 use crate::conduct::at_work;
 
-/// Jobs that may wait before others have to.
+/// Jobs of all users that may wait before others have to.
 pub const ROOM: usize = 128;
 
 /// The time between the first two tries to clear a job away, and between later ones.
@@ -35,7 +38,10 @@ pub struct Cleanup {
 
 #[derive(Debug, Default)]
 struct Queue {
-    jobs: VecDeque<JobId>,
+    /// Nobody's queue is empty.
+    jobs: BTreeMap<UserId, VecDeque<JobId>>,
+    /// The user of the last job that was taken.
+    served: Option<UserId>,
     /// Each with the moment of the next try.
     remains: Vec<(Instant, Remains)>,
     is_closed: bool,
@@ -67,9 +73,31 @@ pub enum Due {
 }
 
 impl Queue {
+    /// The first job of the user who is next.
+    fn next_job(&mut self) -> Option<JobId> {
+        let after = self.served.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut users = self.jobs.range((after, Bound::Unbounded)).chain(&self.jobs);
+        let user = *users.next()?.0;
+        self.served = Some(user);
+        let jobs = self.jobs.get_mut(&user)?;
+        let job = jobs.pop_front();
+        if jobs.is_empty() {
+            self.jobs.remove(&user);
+        }
+        job
+    }
+
+    /// Whether a user has his part of the room: as much as each of the users who have jobs here,
+    /// where one more user comes.
+    fn is_full(&self, user: UserId) -> bool {
+        let his = self.jobs.get(&user).map_or(0, VecDeque::len);
+        let users = self.jobs.len() + usize::from(his == 0);
+        his >= (ROOM / (users + 1)).max(1)
+    }
+
     /// The next thing that is due, or how long nothing is, unless something comes.
     fn next(&mut self, now: Instant) -> Result<Due, Option<Duration>> {
-        if let Some(job) = self.jobs.pop_front() {
+        if let Some(job) = self.next_job() {
             return Ok(Due::End(job));
         }
         let times = self.remains.iter().map(|(at, _)| *at).enumerate();
@@ -88,9 +116,9 @@ impl Cleanup {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A job is over.
-    pub fn add(&self, job: JobId) {
-        self.queue().jobs.push_back(job);
+    /// A job of a user is over.
+    pub fn add(&self, user: UserId, job: JobId) {
+        self.queue().jobs.entry(user).or_default().push_back(job);
         self.changed.notify_all();
     }
 
@@ -138,9 +166,9 @@ impl Cleanup {
         self.changed.notify_all();
     }
 
-    /// Waits until there is room for another job; false where there is none in time.
-    pub fn has_room_within(&self, io_deadline: Duration) -> bool {
-        let is_full = |queue: &mut Queue| queue.jobs.len() >= ROOM && !queue.is_closed;
+    /// Waits until there is room for another job of a user; false where there is none in time.
+    pub fn has_room_within(&self, user: UserId, io_deadline: Duration) -> bool {
+        let is_full = |queue: &mut Queue| queue.is_full(user) && !queue.is_closed;
         if is_full(&mut self.queue()) {
             at_work::leave();
         }
@@ -157,15 +185,50 @@ mod tests {
 
     use super::*;
 
+    const ONE: UserId = UserId(1);
+    const TWO: UserId = UserId(2);
+    const SOON: Duration = Duration::from_millis(1);
+
     #[test]
     fn registration_waits_while_many_jobs_are_over() {
         let cleanup = Arc::new(Cleanup::default());
-        (0..ROOM as u64).for_each(|job| cleanup.add(JobId(job)));
-        assert!(!cleanup.has_room_within(Duration::from_millis(1)));
+        (1..ROOM as u64 / 2).for_each(|job| cleanup.add(ONE, JobId(job)));
+        assert!(cleanup.has_room_within(ONE, SOON));
+        cleanup.add(ONE, JobId(0));
+        assert!(!cleanup.has_room_within(ONE, SOON));
         let waiting = Arc::clone(&cleanup);
-        let waiter = std::thread::spawn(move || waiting.has_room_within(Duration::from_secs(60)));
-        assert_eq!(cleanup.next(), Some(Due::End(JobId(0))));
+        let waiter =
+            std::thread::spawn(move || waiting.has_room_within(ONE, Duration::from_secs(60)));
+        assert_eq!(cleanup.next(), Some(Due::End(JobId(1))));
         assert!(waiter.join().unwrap());
+    }
+
+    #[test]
+    fn jobs_of_one_user_leave_room_for_others() {
+        let cleanup = Cleanup::default();
+        (0..ROOM as u64).for_each(|job| cleanup.add(ONE, JobId(job)));
+        assert!(!cleanup.has_room_within(ONE, SOON));
+        let mut his = 0;
+        while cleanup.has_room_within(TWO, SOON) {
+            cleanup.add(TWO, JobId(1000 + his));
+            his += 1;
+        }
+        assert_eq!(his, ROOM as u64 / 3);
+        (3..1000).for_each(|user| {
+            assert!(cleanup.has_room_within(UserId(user), SOON), "user {user}");
+            cleanup.add(UserId(user), JobId(2000));
+        });
+    }
+
+    #[test]
+    fn jobs_of_users_are_cleared_away_in_turn() {
+        let mut queue = Queue::default();
+        for (user, jobs) in [(ONE, vec![1, 2, 3]), (TWO, vec![11]), (UserId(3), vec![21, 22])] {
+            queue.jobs.insert(user, jobs.into_iter().map(JobId).collect());
+        }
+        let order: Vec<u64> = std::iter::from_fn(|| queue.next_job()).map(|job| job.0).collect();
+        assert_eq!(order, [1, 11, 21, 2, 22, 3]);
+        assert!(queue.jobs.is_empty());
     }
 
     #[test]
@@ -173,7 +236,7 @@ mod tests {
         let cleanup = Arc::new(Cleanup::default());
         let worked = Arc::clone(&cleanup);
         let worker = std::thread::spawn(move || std::iter::from_fn(|| worked.next()).count());
-        (0..5).for_each(|job| cleanup.add(JobId(job)));
+        (0..5).for_each(|job| cleanup.add(ONE, JobId(job)));
         cleanup.close();
         assert_eq!(worker.join().unwrap(), 5);
     }
@@ -194,7 +257,7 @@ mod tests {
         let now = Instant::now();
         let later = now + Duration::from_millis(10);
         queue.remains = vec![(later, remains(1)), (now, remains(2))];
-        queue.jobs.push_back(JobId(3));
+        queue.jobs.insert(ONE, [JobId(3)].into());
         assert_eq!(queue.next(now), Ok(Due::End(JobId(3))));
         assert_eq!(queue.next(now), Ok(Due::ClearAway(remains(2))));
         assert_eq!(queue.next(now), Err(Some(later - now)));

@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
+use gang_conductor::accounts::ROOT;
 use gang_engine::release;
 use gang_schedule::JobId;
 
 use super::{cleanup::Remains, waiting::wait_for};
-use crate::{conduct::state::Over, daemon::Daemon};
+use crate::{conduct::state::Over, daemon::Daemon, groups::watch::Source};
 
 /// Strays of a job that is over are released again after a rest that is so many times as long as
 /// their release took.
@@ -70,6 +71,28 @@ impl Daemon {
                 Err(_) => Some(()),
             }
         });
+    }
+
+    /// Has those jobs cleared away, of the sources of some events, that have no process any more.
+    pub fn jobs_changed(&self, sources: &[Source]) {
+        let of_job = |source: &Source| match *source {
+            Source::Job(job) => Some(job),
+            _ => None,
+        };
+        let jobs = sources.iter().filter_map(of_job);
+        let over: Vec<JobId> = jobs.filter(|&job| self.watch.is_over(job)).collect();
+        if over.is_empty() {
+            return;
+        }
+        over.iter().for_each(|&job| drop(self.watch.remove_job(job)));
+        let asked = over.clone();
+        let users = self.conductor.ask(move |state| {
+            let user = |&job: &JobId| state.job(job).map_or(ROOT, |job| job.spec.user);
+            asked.iter().map(user).collect::<Vec<_>>()
+        });
+        // No job is to stay behind, however the conductor is.
+        let users = users.unwrap_or_else(|_| vec![ROOT; over.len()]);
+        users.into_iter().zip(over).for_each(|(user, job)| self.admission.cleanup.add(user, job));
     }
 
     /// Ends a job that had no process any more a while ago, and was not watched since, unless

@@ -33,10 +33,14 @@ impl Daemon {
         held: Resources,
         waiting: Option<BorrowedFd<'_>>,
     ) -> Result<JobId, Error> {
-        if !self.admission.cleanup.has_room_within(CLEARED_WITHIN) {
+        let user = self.account_of(wanted.owner_uid);
+        if !self.admission.cleanup.has_room_within(user, CLEARED_WITHIN) {
             return Err(Error::Failed {
                 operation: "register a job".into(),
-                reason: "too many jobs that have ended are not cleared away yet; try again".into(),
+                reason:
+                    "too many of the user's jobs that have ended are not cleared away yet; try \
+                         again"
+                        .into(),
             });
         }
         let enter = || {
@@ -51,7 +55,6 @@ impl Daemon {
         self.machine()?.can_ever(wanted.resources)?;
         let needs = wanted.resources.less(held);
         let accounts = &self.settings().accounts;
-        let user = accounts.of(wanted.owner_uid);
         self.admission.queue.pass(accounts, Claim { user, unused: needs }, waiting, |ahead| {
             self.stock_for(user, None, ahead)?.admit(needs)?;
             enter()

@@ -11,6 +11,8 @@
 //! Properties: a moment that the table refuses changes nothing. The record that a transition
 //! returns is all that is needed to release the job as it is after the transition.
 
+use std::{collections::BTreeSet, path::Path};
+
 use gang_schedule::{Allowed, Event, JobId, Policy, Spec, UserId};
 use gang_timetable::{
     Action, Attributes, Controls, Members, Seen, Signal, Standing,
@@ -28,6 +30,10 @@ pub type Filed = Result<Option<Record>, Refused>;
 /// The most single threads of one job: each is looked at by itself before every stretch that is
 /// planned.
 pub const SINGLES_MAX: usize = 256;
+
+/// Groups from which the processes of a job may come, that of the first one included: all are on
+/// file, and the file is written anew for each newcomer.
+pub const ORIGINS_MAX: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
@@ -314,11 +320,17 @@ impl Conductor {
     }
 
     /// A process is going to come from elsewhere than the first one; `members` are there now.
-    pub fn expect(&mut self, id: JobId, joined: JoinedProcess, members: &[u32]) -> Filed {
+    pub fn expect(&mut self, id: JobId, joined: JoinedProcess, members: &BTreeSet<u32>) -> Filed {
         let job = self.job_mut(id)?;
         if permit(job, Moment::Follow)? {
             if let Some(home) = &mut job.home {
                 home.joined.retain(|other| members.contains(&other.pid));
+                let origins: BTreeSet<_> = home.joined.iter().map(origins_of).collect();
+                let known = origins.len() + 1;
+                if known >= ORIGINS_MAX && !origins.contains(&origins_of(&joined)) {
+                    let limit = "groups that the processes of a job come from";
+                    return Err(Refused::LimitReached { limit, maximum: ORIGINS_MAX });
+                }
                 home.joined.push(joined);
             }
         }
@@ -677,6 +689,12 @@ impl Conductor {
         debug_assert!(known.is_ok(), "jobs here and in the schedule are the same");
         Some(job)
     }
+}
+
+/// The groups that a process comes from.
+fn origins_of(joined: &JoinedProcess) -> [Option<&Path>; 3] {
+    let JoinedProcess { pid: _, origin, cpu_origin, memory_origin } = joined;
+    [Some(origin), cpu_origin.as_deref(), memory_origin.as_deref()]
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! Each cell of the table of a job's life, as the conductor acts on it.
 
+use std::collections::BTreeSet;
+
 use gang_conductor::{
     Conductor, Refused, Suspension,
-    life::{Cell, Moment, State, cell},
+    life::{Cell, Moment, ORIGINS_MAX, State, cell},
 };
 use gang_schedule::{Policy, Topology};
 use gang_timetable::{
@@ -25,7 +27,7 @@ fn happen(core: &mut Conductor, moment: Moment) -> Result<(), Refused> {
                 cpu_origin: None,
                 memory_origin: None,
             };
-            drop(core.expect(JOB, joined, &[PID])?);
+            drop(core.expect(JOB, joined, &[PID].into())?);
         }
         Moment::Detach => drop(core.detach(JOB, (PID, STARTED), &[PID])?),
         Moment::Left => drop(core.has_left(JOB, PID, true)?),
@@ -44,6 +46,35 @@ fn happen(core: &mut Conductor, moment: Moment) -> Result<(), Refused> {
         Moment::End => drop(core.end(JOB)),
     }
     Ok(())
+}
+
+#[test]
+fn processes_of_a_job_come_from_64_groups_at_most() {
+    let mut core = in_state(State::Present);
+    let joined = |pid: u32, from: u32| JoinedProcess {
+        pid,
+        origin: "elsewhere".into(),
+        cpu_origin: Some(format!("group {from}").into()),
+        memory_origin: None,
+    };
+    let known = ORIGINS_MAX as u32 - 1;
+    let members: BTreeSet<u32> = (0..1000).collect();
+    let mut come = |joined: JoinedProcess, members: &BTreeSet<u32>| {
+        core.expect(JOB, joined, members).map(|record| record.unwrap().joined.len())
+    };
+    for from in 0..known {
+        assert_eq!(come(joined(from, from), &members), Ok(from as usize + 1));
+    }
+    let refused = Refused::LimitReached {
+        limit: "groups that the processes of a job come from",
+        maximum: ORIGINS_MAX,
+    };
+    assert_eq!(come(joined(500, known), &members), Err(refused));
+    // From a group that is known already.
+    assert_eq!(come(joined(501, 7), &members), Ok(ORIGINS_MAX));
+    // Processes that have ended come from nowhere.
+    let others = (1..1000).collect();
+    assert_eq!(come(joined(502, known), &others), Ok(ORIGINS_MAX));
 }
 
 #[test]

@@ -104,7 +104,7 @@ impl Daemon {
             return Err(Error::not_permitted(operation, reason));
         }
         if let Some(joined) = self.cgroups.joined(placement, process.pid)? {
-            let members = self.processes(job)?;
+            let members = self.processes(job)?.into_iter().collect();
             self.change_on_file(move |state| Ok(state.core.expect(job, joined, &members)?))?;
         }
         let (own, before) = (self.own(first, process.pid), self.unlike(first, process.pid));

@@ -154,6 +154,8 @@ pub struct Conductor {
     pub(crate) was_set_back: bool,
     /// Jobs whose threads may use other CPUs than the schedule knows of.
     pub(crate) confined: BTreeMap<JobId, Allowed>,
+    /// The slots that were last written on pages. Of other pages it is not known what they say.
+    pub(crate) slots_on_pages: BTreeMap<JobId, u64>,
     pub(crate) lead_ns: u64,
     /// Slices that are planned ahead.
     pub(crate) reach: u64,
@@ -186,6 +188,7 @@ impl Conductor {
             uncontended: Uncontended::new(setup.passthrough),
             cost: Cost::default(),
             published: Published::default(),
+            slots_on_pages: BTreeMap::new(),
             left_alone: Vec::new(),
             switchers: setup.switchers,
             has_common_group: setup.has_common_group,

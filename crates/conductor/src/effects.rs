@@ -19,7 +19,7 @@ pub struct Effects {
     pub timetables: Vec<Timetable>,
     /// When these begin (UTC).
     pub from_ns: u64,
-    /// How many slots each job with a page has had.
+    /// How many slots jobs have had, where their pages do not say so yet.
     pub slots: Vec<(JobId, u64)>,
     pub planned: Planned,
     pub notes: Vec<Note>,

@@ -673,6 +673,8 @@ impl Conductor {
         let job = self.job_mut(id)?;
         permit(job, Moment::OpenPage)?;
         job.has_page = true;
+        self.slots_on_pages.remove(&id);
+        let job = self.job_mut(id)?;
         let word = job.word(slice_ns, machine);
         self.order([Action::Page { job: id, word }]);
         self.schedule.renew();
@@ -683,6 +685,7 @@ impl Conductor {
     pub fn end(&mut self, id: JobId) -> Option<Job> {
         let job = self.jobs.remove(&id)?;
         self.confined.remove(&id);
+        self.slots_on_pages.remove(&id);
         self.find_in_trees();
         self.measure(Measure::Forget(id));
         let known = self.schedule.apply(Event::Departed { job: id });

@@ -421,15 +421,25 @@ impl Conductor {
         self.note_stopped();
         // The pages say first what these timetables do.
         self.crowd(&composition.excessive);
-        let slots = self.jobs.values().filter(|job| job.has_page);
+        let slots = self.slots_for_pages();
         Effects {
             pins,
             timetables: composition.timetables,
             from_ns,
-            slots: slots.map(|job| (job.id, job.slots)).collect(),
+            slots,
             planned: Planned { config, from_ns, until_ns, plans },
             notes: self.take_notes(),
         }
+    }
+
+    /// The slots that pages do not say yet. From now on they do: a plan is not to write the pages
+    /// of all jobs.
+    fn slots_for_pages(&mut self) -> Vec<(JobId, u64)> {
+        let with_pages = self.jobs.values().filter(|job| job.has_page);
+        let slots = with_pages.map(|job| (job.id, job.slots));
+        slots
+            .filter(|&(job, slots)| self.slots_on_pages.insert(job, slots) != Some(slots))
+            .collect()
     }
 
     /// Whether an order sets the CPUs of a thread that the last timetable restricts: the thread was

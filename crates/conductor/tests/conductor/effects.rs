@@ -110,6 +110,31 @@ fn pages_count_after_timetables_and_notes_come_once() {
 }
 
 #[test]
+fn pages_are_written_where_slots_have_changed() {
+    let mut core = in_state(State::Present);
+    core.open_page(JOB).unwrap();
+    // They have slots in turn.
+    let other = core.register(NOW, candidate(4)).unwrap();
+    core.join(NOW, other, home(cgroup())).unwrap();
+    let (mut said, mut unchanged) = (None, 0);
+    for passed_ns in (0..400_000_000).step_by(2_500_000) {
+        let (utc_ns, monotonic_ns) = (NOW.utc_ns + passed_ns, NOW.monotonic_ns + passed_ns);
+        if passed_ns == 200_000_000 {
+            core.open_page(JOB).unwrap();
+            said = None;
+        }
+        core.schedule.renew();
+        let Some(effects) = planned_at(&mut core, Now { utc_ns, monotonic_ns }) else { continue };
+        let slots = core.jobs[&JOB].slots;
+        let is_said = said.replace(slots) == Some(slots);
+        let expected = if is_said { vec![] } else { vec![(JOB, slots)] };
+        assert_eq!(effects.slots, expected, "after {passed_ns} ns");
+        unchanged += usize::from(is_said);
+    }
+    assert!(said > Some(1) && unchanged > 1, "{said:?} {unchanged}");
+}
+
+#[test]
 fn same_inputs_have_same_effects() {
     let effects = || {
         let mut core = in_state(State::Present);

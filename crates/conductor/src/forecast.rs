@@ -24,7 +24,7 @@ use gang_schedule::{Event, Plan, Refusal, Schedule, clock};
 const PLANS_KEPT: usize = 64;
 
 /// Past plans are kept, too, for views that look ten times a second at slices of 200 µs: so many,
-/// and the jobs that they name.
+/// and the jobs and CPUs that they name.
 const PAST_KEPT: usize = 2048 - PLANS_KEPT;
 const PAST_NAMED: usize = 64 * 1024;
 
@@ -168,7 +168,7 @@ impl Forecast {
     }
 }
 
-/// Plans of slices that are over: a bounded number, however many jobs they name.
+/// Plans of slices that are over: a bounded number, however many jobs and CPUs they name.
 #[derive(Default)]
 struct Past {
     plans: VecDeque<Arc<Plan>>,
@@ -193,14 +193,15 @@ impl Past {
     }
 }
 
-/// How many jobs a plan names, those of its row for more, since they come with their CPUs.
+/// How many jobs a plan names, and CPUs of its slots.
 fn named(plan: &Plan) -> usize {
-    1 + 4 * plan.row.len() + plan.fillers.len() + plan.paused.len()
+    let of_slots: usize = plan.row.iter().map(|slot| 1 + slot.cpus.len()).sum();
+    1 + of_slots + plan.fillers.len() + plan.paused.len()
 }
 
 #[cfg(test)]
 mod tests {
-    use gang_schedule::{Config, JobId, Spec, Topology};
+    use gang_schedule::{Config, JobId, Slot, Spec, Topology};
     use proptest::prelude::*;
 
     use super::*;
@@ -284,12 +285,23 @@ mod tests {
 
     #[test]
     fn past_plans_that_name_many_jobs_are_fewer() {
-        let plan = schedule(MS).plan(0);
+        let wide = schedule(MS).plan(0);
         let fillers = (0..PAST_NAMED as u64 / 8).map(JobId).collect();
-        let plan = Arc::new(Plan { fillers, ..plan });
+        let plan = Arc::new(Plan { fillers, ..wide.clone() });
         let mut past = Past::default();
         (0..100).for_each(|_| past.add(plan.clone()));
         assert_eq!(past.plans.len(), 7);
+        // One job that has a slot on many CPUs, and many jobs with one CPU each.
+        for (jobs, cpus) in [(1, PAST_NAMED / 8), (PAST_NAMED / 16, 1)] {
+            let slot =
+                |job: usize| Slot { job: JobId(job as u64), cpus: (0..cpus as u32).collect() };
+            let plan =
+                Plan { row: (0..jobs).map(slot).collect(), fillers: Vec::new(), ..wide.clone() };
+            let plan = Arc::new(plan);
+            let mut past = Past::default();
+            (0..100).for_each(|_| past.add(plan.clone()));
+            assert_eq!(past.plans.len(), 7, "{jobs} jobs of {cpus} CPUs");
+        }
     }
 
     #[test]

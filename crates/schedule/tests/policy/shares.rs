@@ -114,6 +114,26 @@ fn the_cap_holds_without_load() {
     shares_are(schedule, 100, &[90]);
 }
 
+/// What a user may do to a job of his at any moment.
+#[derive(Clone, Copy, Debug)]
+enum Toggle {
+    Class(Class),
+    Weight(u32),
+    Policy(Policy),
+    Suspend(bool),
+}
+
+fn toggle() -> impl Strategy<Value = Toggle> {
+    let class = prop_oneof![Just(Class::Interactive), Just(Class::Batch), Just(Class::Standby)];
+    let policy = prop_oneof![2 => Just(Policy::Gang), 1 => Just(Policy::None)];
+    prop_oneof![
+        class.prop_map(Toggle::Class),
+        random::weight().prop_map(Toggle::Weight),
+        policy.prop_map(Toggle::Policy),
+        any::<bool>().prop_map(Toggle::Suspend),
+    ]
+}
+
 /// Gangs of which no two fit side by side; the rest has whole turns.
 fn no_two_fit() -> impl Strategy<Value = Schedule> {
     (
@@ -239,6 +259,46 @@ proptest! {
             }
             if away == 0 {
                 schedule.apply(Event::Departed { job: JobId(id) }).unwrap();
+            }
+        }
+        let share = slice as f64 / (others + 1) as f64;
+        prop_assert!(had <= share + f64::from(batch), "had {} of {} slices", had, slice);
+    }
+
+    /// Nor is change: who changes class, weight or policy, suspends and resumes whenever he likes,
+    /// has no more than one who never does.
+    #[test]
+    fn toggling_gains_nothing(
+        others in 1usize..5,
+        toggles in proptest::collection::vec((toggle(), 0u64..6), 1..60),
+        sharing in prop_oneof![Just(Sharing::ByUser(Default::default())), Just(Sharing::ByProgram)],
+        batch in prop_oneof![Just(1u32), 1u32..=20],
+    ) {
+        let most = if sharing == Sharing::ByProgram { 100 } else { Spec::MAX_WEIGHT };
+        let mut schedule = machine(2, 0, &[]);
+        schedule.apply(Event::Sharing(sharing)).unwrap();
+        let weights = ClassWeights { interactive: 100, ..ClassWeights::default() };
+        let slices = ClassSlices { batch, ..ClassSlices::default() };
+        schedule.apply(Event::Classes { weights, slices }).unwrap();
+        for id in 0..=others {
+            let spec = Spec { user: UserId(id as u32), ..Spec::new(2) };
+            schedule.apply(Event::Arrived { job: JobId(id as u64), spec }).unwrap();
+        }
+        let job = JobId(others as u64);
+        let mut spec = Spec { user: UserId(others as u32), ..Spec::new(2) };
+        let (mut slice, mut had) = (0, 0.0);
+        for (toggle, stays) in toggles {
+            match toggle {
+                Toggle::Class(class) => spec.class = class,
+                Toggle::Weight(weight) => spec.weight = weight.min(most),
+                Toggle::Policy(policy) => spec.policy = policy,
+                Toggle::Suspend(true) => schedule.apply(Event::Suspended { job }).unwrap(),
+                Toggle::Suspend(false) => schedule.apply(Event::Resumed { job }).unwrap(),
+            }
+            schedule.apply(Event::Changed { job, spec: spec.clone() }).unwrap();
+            for _ in 0..stays {
+                slice += 1;
+                had += f64::from(u8::from(schedule.plan(slice).slot(job).is_some()));
             }
         }
         let share = slice as f64 / (others + 1) as f64;

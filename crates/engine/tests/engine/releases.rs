@@ -353,6 +353,26 @@ fn processes_go_to_their_origin_or_nearest_group() {
 }
 
 #[test]
+fn origin_that_takes_no_process_leaves_it_in_the_job() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let (job, origin) = (root.join("job"), root.join("origin"));
+    group(&job, "cpu.weight");
+    fs::write(job.join("cgroup.procs"), "77").unwrap();
+    fs::write(root.join("cgroup.procs"), "").unwrap();
+    // The kernel says EBUSY where the owner of a group has turned a controller on below it.
+    fs::create_dir_all(origin.join("cgroup.procs")).unwrap();
+    let record = record(1, in_group(&job));
+    assert!(!release::dissolve(&record), "it is tried again");
+    assert_eq!(read(&root.join("cgroup.procs")), "", "a group above may limit it less");
+    assert_eq!(read(&job.join("cgroup.procs")), "77");
+    fs::remove_dir(origin.join("cgroup.procs")).unwrap();
+    fs::write(origin.join("cgroup.procs"), "").unwrap();
+    release::dissolve(&record);
+    assert_eq!(read(&origin.join("cgroup.procs")), "77");
+}
+
+#[test]
 fn groups_that_gangd_made_go_and_those_it_found_stay() {
     let root = tempfile::tempdir().unwrap();
     for (adopted, is_shared) in [(false, false), (false, true), (true, false), (true, true)] {

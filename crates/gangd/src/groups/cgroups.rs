@@ -696,6 +696,46 @@ mod tests {
     }
 
     #[test]
+    fn origin_that_takes_no_process_is_not_passed_over() {
+        let root = tempfile::tempdir().unwrap();
+        let origin = root.path().join("home");
+        std::fs::write(root.path().join("cgroup.procs"), "").unwrap();
+        // The kernel says EBUSY where the owner of a group has turned a controller on below it.
+        std::fs::create_dir_all(origin.join("cgroup.procs")).unwrap();
+        let placement = |adopted| Placement::Cgroup {
+            group: root.path().join("job"),
+            origin: origin.clone(),
+            cpu_group: None,
+            cpu_origin: None,
+            cpu_group_is_shared: false,
+            adopted,
+            memory: None,
+            other: None,
+        };
+        let means = Means {
+            hierarchies: Hierarchies::default(),
+            groups: Some(root.path().into()),
+            cpu: CpuControl::None,
+            findings: Vec::new(),
+        };
+        let cgroups =
+            Cgroups::open(Roots::default(), &means, Backend::Freeze, "gangd", Leave::default());
+        let process = ProcessHandle::open(std::process::id()).unwrap();
+        let joined = JoinedProcess {
+            pid: process.pid,
+            origin: origin.clone(),
+            cpu_origin: None,
+            memory_origin: None,
+        };
+        for joined in [None, Some(&joined)] {
+            assert!(cgroups.move_out(&placement(false), joined, &process).is_err());
+        }
+        assert!(cgroups.move_out(&placement(true), None, &process).is_ok(), "it stays there");
+        let above = std::fs::read_to_string(root.path().join("cgroup.procs")).unwrap();
+        assert_eq!(above, "", "a group above may limit it less");
+    }
+
+    #[test]
     fn process_with_a_reused_number_is_no_member() {
         let mut sleepers = [(); 3].map(|()| Command::new("sleep").arg("600").spawn().unwrap());
         let pids = sleepers.each_ref().map(std::process::Child::id);

@@ -38,6 +38,20 @@ fn decision(job: &v1::Job) -> Option<String> {
     Some(format!("{policy}{gain}: {because}"))
 }
 
+/// What a job is still given that stays in the cgroups of its caller.
+fn guarantee_left(job: &v1::Job) -> Option<&'static str> {
+    let kept_by = job.kept_by.as_deref()?;
+    // These bind ordinary threads alone, or let nobody be real-time.
+    let is_of_cpu_time = ["cpu.max ", "cpu.cfs_quota_us ", "cpu.rt_runtime_us "]
+        .iter()
+        .any(|file| kept_by.starts_with(file));
+    Some(if is_of_cpu_time {
+        "preferred in its slots, not real-time; gives way to others of these groups alone"
+    } else {
+        "all its slots; out of them it gives way to others of these groups alone"
+    })
+}
+
 /// A remark that follows the value of a figure.
 fn remark(figure: &Figure, job: &v1::Job) -> String {
     use v1::JobState::{running, too_many_threads, waiting};
@@ -98,6 +112,7 @@ fn write(
         ("decided", decided.as_deref()),
         ("signals", signals),
         ("kept in its groups", job.kept_by.as_deref()),
+        ("guarantee left", guarantee_left(job)),
         ("not measured", job.not_measured.as_deref()),
     ] {
         text.map_or(Ok(()), |text| line(title, text))?;
@@ -163,6 +178,26 @@ mod tests {
         }
         let other = shown(fixture::job(1, "pool"));
         assert!(!other.contains("owner's cap") && !other.contains("switches"), "{other}");
+    }
+
+    #[test]
+    fn job_kept_in_its_groups_is_shown_with_what_is_left() {
+        let of = |kept_by: Option<&str>| {
+            let kept_by = kept_by.map(str::to_owned);
+            let details = v1::Job { kept_by, ..fixture::job(1, "lodged") };
+            text(&v1::ShowJob_Reply { details, processes: None }, 0, None)
+        };
+        let left = "  guarantee left      ";
+        for by in ["cpu.max of /user.slice", "cpu.rt_runtime_us of /cpu/step"] {
+            let shown = of(Some(by));
+            assert!(shown.contains(&format!("  kept in its groups  {by}\n")), "{shown}");
+            assert!(shown.contains(&format!("{left}preferred in its slots, not real")), "{shown}");
+        }
+        for by in ["pids.max of /user.slice", "the setting [cgroups] leave"] {
+            let shown = of(Some(by));
+            assert!(shown.contains(&format!("{left}all its slots; out of them it gi")), "{shown}");
+        }
+        assert!(!of(None).contains(left));
     }
 
     #[test]

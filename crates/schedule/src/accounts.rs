@@ -37,7 +37,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::schedule::{Job, Readiness, Schedule};
+use crate::schedule::{Job, Readiness, Rest, Schedule};
 use crate::turn::{REST_WEIGHT, SCALE, Tier};
 use crate::{JobId, UserId};
 
@@ -86,63 +86,96 @@ impl Account {
     }
 }
 
+/// A gang among those that share: its user, the weight that it asks for, and its CPUs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asking {
+    pub job: JobId,
+    pub user: UserId,
+    pub weight: u64,
+    pub width: u32,
+}
+
+impl Sharing {
+    /// The weights of these gangs, and of so many threads outside of all jobs, on a machine.
+    pub(crate) fn weigh(
+        &self,
+        machine: u32,
+        gangs: &[Asking],
+        threads: u32,
+        of_users: &BTreeMap<UserId, u32>,
+    ) -> Weights {
+        let (machine, threads) = (u128::from(machine), u128::from(threads));
+        let usual = u128::from(REST_WEIGHT * SCALE);
+        let Sharing::ByUser(shares) = self else {
+            let gangs = gangs.iter().map(|gang| (gang.job, gang.weight)).collect();
+            return Weights { gangs, rest: threads * usual };
+        };
+        let of_users = || of_users.iter().filter(|(_, count)| **count > 0);
+        let mut accounts: BTreeMap<UserId, Account> = BTreeMap::new();
+        for gang in gangs {
+            accounts.entry(gang.user).or_default().add(gang.weight.into(), gang.width.into());
+        }
+        for (&user, &count) in of_users() {
+            accounts.entry(user).or_default().add(usual, count.into());
+        }
+        let of = |user: UserId, asked: u128| {
+            let Account { greatest, sum } = &accounts[&user];
+            let rows = ((*greatest).max(usual) * machine).max(*sum);
+            (Sharing::of(shares, user) * asked * machine / rows).max(SCALE.into())
+        };
+        let mut weights = Weights::default();
+        let (mut given, mut asked_in_all) = (0, 0);
+        for gang in gangs {
+            let asked = gang.weight.into();
+            let weight = of(gang.user, asked);
+            weights.gangs.insert(gang.job, weight.try_into().unwrap_or(u64::MAX));
+            given += weight;
+            asked_in_all += asked;
+        }
+        let mut known = 0;
+        for (&user, &count) in of_users() {
+            let count = u128::from(count);
+            known += count;
+            given += count * of(user, usual);
+            asked_in_all += count * usual;
+            weights.rest += count * of(user, usual);
+        }
+        let unknown = threads - known;
+        weights.rest += match asked_in_all {
+            0 => unknown * usual,
+            asked => (unknown * usual * given / asked).max(unknown * u128::from(SCALE)),
+        };
+        weights
+    }
+}
+
 impl Schedule {
     pub(crate) fn weigh(&self) -> Weights {
-        let rest_threads = u128::from(self.rest.threads);
-        let Sharing::ByUser(shares) = &self.config.sharing else {
-            let gangs = self.jobs.iter().map(|(&id, job)| (id, self.config.weight(&job.spec)));
-            return Weights {
-                gangs: gangs.collect(),
-                rest: rest_threads * u128::from(REST_WEIGHT * SCALE),
-            };
+        let machine = self.topology.len();
+        let asking = |(&id, job): (&JobId, &Job)| {
+            let (weight, width) = (self.config.weight(&job.spec), job.width());
+            Asking { job: id, user: job.spec.user, weight, width }
         };
-        let machine = u128::from(self.topology.len());
-        let usual = u128::from(REST_WEIGHT * SCALE);
+        let sharing = &self.config.sharing;
+        let Rest { threads, of_users, .. } = &self.rest;
+        if *sharing == Sharing::ByProgram {
+            let gangs: Vec<Asking> = self.jobs.iter().map(asking).collect();
+            return sharing.weigh(machine, &gangs, *threads, of_users);
+        }
         let mut weights = Weights::default();
         for tier in Tier::ALL {
             let in_tier = |(_, job): &(&JobId, &Job)| {
                 self.config.tier(&job.spec) == tier && job.readiness() == Readiness::Runnable
             };
-            let gangs = || self.jobs.iter().filter(in_tier);
-            let of_users = if tier == Tier::Shared { Some(&self.rest.of_users) } else { None };
-            let threads = || of_users.into_iter().flatten().filter(|(_, count)| **count > 0);
-            let mut accounts: BTreeMap<UserId, Account> = BTreeMap::new();
-            for (_, job) in gangs() {
-                let asked = self.config.weight(&job.spec).into();
-                accounts.entry(job.spec.user).or_default().add(asked, job.width().into());
-            }
-            for (&user, &count) in threads() {
-                accounts.entry(user).or_default().add(usual, count.into());
-            }
-            let of = |user: UserId, asked: u128| {
-                let Account { greatest, sum } = &accounts[&user];
-                let rows = ((*greatest).max(usual) * machine).max(*sum);
-                (Sharing::of(shares, user) * asked * machine / rows).max(SCALE.into())
+            let gangs: Vec<Asking> = self.jobs.iter().filter(in_tier).map(asking).collect();
+            let of_tier = match tier {
+                Tier::Shared => sharing.weigh(machine, &gangs, *threads, of_users),
+                Tier::Express | Tier::Standby => {
+                    sharing.weigh(machine, &gangs, 0, &BTreeMap::new())
+                }
             };
-            let (mut given, mut asked_in_all) = (0, 0);
-            for (&id, job) in gangs() {
-                let asked = self.config.weight(&job.spec).into();
-                let weight = of(job.spec.user, asked);
-                weights.gangs.insert(id, weight.try_into().unwrap_or(u64::MAX));
-                given += weight;
-                asked_in_all += asked;
-            }
-            if tier != Tier::Shared {
-                continue;
-            }
-            let mut known = 0;
-            for (&user, &count) in threads() {
-                let count = u128::from(count);
-                known += count;
-                given += count * of(user, usual);
-                asked_in_all += count * usual;
-                weights.rest += count * of(user, usual);
-            }
-            let unknown = rest_threads - known;
-            weights.rest += match asked_in_all {
-                0 => unknown * usual,
-                asked => (unknown * usual * given / asked).max(unknown * u128::from(SCALE)),
-            };
+            weights.gangs.extend(of_tier.gangs);
+            weights.rest += of_tier.rest;
         }
         weights
     }

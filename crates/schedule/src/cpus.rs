@@ -97,6 +97,28 @@ impl CpuSet {
         self.trim();
     }
 
+    /// Adds every member of `other`.
+    pub(crate) fn add(&mut self, other: &CpuSet) {
+        if self.words.len() < other.words.len() {
+            self.words.resize(other.words.len(), 0);
+        }
+        for (w, o) in self.words.iter_mut().zip(&other.words) {
+            *w |= o;
+        }
+    }
+
+    /// The number of members that are not in `other`.
+    pub(crate) fn len_without(&self, other: &CpuSet) -> usize {
+        let of_other = other.words.iter().chain(std::iter::repeat(&0));
+        self.words.iter().zip(of_other).map(|(w, o)| (w & !o).count_ones() as usize).sum()
+    }
+
+    /// The greatest member.
+    pub(crate) fn last(&self) -> Option<u32> {
+        let word = self.words.last()?;
+        Some(self.words.len() as u32 * 64 - 1 - word.leading_zeros())
+    }
+
     pub fn is_disjoint(&self, other: &CpuSet) -> bool {
         self.words.iter().zip(&other.words).all(|(a, b)| a & b == 0)
     }
@@ -259,6 +281,11 @@ mod tests {
             prop_assert_eq!(x.intersection(&y), set(&(&a & &b)));
             prop_assert_eq!(x.difference(&y), set(&(&a - &b)));
             prop_assert_eq!(x.first_common(&y), (&a & &b).first().copied());
+            prop_assert_eq!(x.len_without(&y), (&a - &b).len());
+            prop_assert_eq!(x.last(), a.last().copied());
+            let mut both = x.clone();
+            both.add(&y);
+            prop_assert_eq!(both, x.union(&y));
             prop_assert_eq!(x.is_disjoint(&y), a.is_disjoint(&b));
             prop_assert_eq!(x.is_subset(&y), a.is_subset(&b));
             prop_assert_eq!(x.to_string().parse::<CpuSet>().unwrap(), x.clone());

@@ -43,6 +43,7 @@ mod cpus;
 mod event;
 mod job;
 mod line;
+pub mod matrix;
 mod place;
 mod plan;
 mod request;

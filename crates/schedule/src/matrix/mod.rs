@@ -1,0 +1,307 @@
+//! The Ousterhout matrix: which spanning job runs in which rows, on which CPUs of which hosts.
+//!
+//! HEADER
+//!
+
+mod change;
+pub mod fit;
+pub mod frame;
+mod rows;
+mod seat;
+mod share;
+mod span;
+
+pub use rows::Rows;
+pub use span::{Change, HostId, Load, Placement, Refused, Span};
+
+use crate::schedule::MAX_JOBS;
+use crate::{Config, JobId, MAX_CPUS, Slot, Spec};
+use fit::{Fit, most_room};
+use std::collections::BTreeMap;
+
+/// The most rows of a frame.
+pub const MAX_ROWS: u32 = 4096;
+/// The most jobs that one change moves, itself included. A transaction of etcd has 128 operations:
+/// one for each of them, and some for what all changes have.
+pub const MAX_MOVES: usize = 100;
+
+/// The matrix: hosts, spanning jobs, and their entries.
+#[derive(Debug, Clone)]
+pub struct Matrix {
+    config: Config,
+    /// The rows of the least frame.
+    least_frame: u32,
+    /// The rows of the frame: those of the least one, or up to the last one in use.
+    frame: u32,
+    hosts: BTreeMap<HostId, Host>,
+    jobs: BTreeMap<JobId, Job>,
+    fit: Fit,
+}
+
+/// A host, and what follows from the jobs on it.
+#[derive(Debug, Clone)]
+struct Host {
+    load: Load,
+    /// The rows in which each column is taken.
+    taken: Vec<Rows>,
+    /// The shares of its jobs, see `share`.
+    shares: BTreeMap<JobId, u64>,
+}
+
+#[derive(Debug, Clone)]
+struct Job {
+    span: Span,
+    placement: Placement,
+}
+
+impl Matrix {
+    /// A matrix without hosts, whose frame has so many rows at least. Of the settings, the length
+    /// of a slice, the weights of classes and the sharing matter.
+    ///
+    /// # Errors
+    /// [`Refused::Config`] and [`Refused::Rows`]: at most [`MAX_ROWS`] and the slices of an hour.
+    pub fn new(config: Config, rows: u32) -> Result<Matrix, Refused> {
+        config.validate()?;
+        let matrix = Matrix {
+            config,
+            least_frame: rows,
+            frame: rows,
+            hosts: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            fit: most_room,
+        };
+        let max = matrix.longest();
+        if (1..=max).contains(&rows) { Ok(matrix) } else { Err(Refused::Rows { rows, max }) }
+    }
+
+    /// The same, packed in another way.
+    #[must_use]
+    pub fn packed_by(self, fit: Fit) -> Matrix {
+        Matrix { fit, ..self }
+    }
+
+    /// A host joins, with so many columns and without load.
+    ///
+    /// # Errors
+    /// [`Refused::DuplicateHost`] and [`Refused::Cpus`].
+    pub fn add_host(&mut self, host: HostId, cpus: u32) -> Result<(), Refused> {
+        if self.hosts.contains_key(&host) {
+            return Err(Refused::DuplicateHost { host });
+        }
+        if !(1..=MAX_CPUS).contains(&cpus) {
+            return Err(Refused::Cpus { cpus, max: MAX_CPUS });
+        }
+        let taken = vec![Rows::new(); cpus as usize];
+        self.hosts.insert(host, Host { load: Load::default(), taken, shares: BTreeMap::new() });
+        Ok(())
+    }
+
+    /// A host leaves. Its jobs must have been removed.
+    ///
+    /// # Errors
+    /// [`Refused::UnknownHost`] and [`Refused::HostInUse`].
+    pub fn remove_host(&mut self, host: HostId) -> Result<(), Refused> {
+        let jobs = self.hosts.get(&host).ok_or(Refused::UnknownHost { host })?.shares.len();
+        if jobs > 0 {
+            return Err(Refused::HostInUse { host, jobs });
+        }
+        self.hosts.remove(&host);
+        Ok(())
+    }
+
+    /// A host has another load beside spanning jobs. Entries change with the next
+    /// [`Matrix::adjust`].
+    ///
+    /// # Errors
+    /// [`Refused::UnknownHost`] and [`Refused::Load`].
+    pub fn set_load(&mut self, host: HostId, load: Load) -> Result<(), Refused> {
+        let of = self.hosts.get_mut(&host).ok_or(Refused::UnknownHost { host })?;
+        let known = load.of_users.values().map(|&count| u64::from(count)).sum();
+        if known > u64::from(load.threads) {
+            return Err(Refused::Load { host, threads: load.threads, known });
+        }
+        of.load = load;
+        self.weigh(host);
+        Ok(())
+    }
+
+    /// A job is in the matrix, with these entries: as the registry has it.
+    ///
+    /// # Errors
+    /// Those of [`Matrix::place`], [`Refused::OtherCpus`], [`Refused::Taken`] and
+    /// [`Refused::Rows`]. Nothing was changed then.
+    pub fn restore(&mut self, job: JobId, span: Span, placement: Placement) -> Result<(), Refused> {
+        self.validate(job, &span)?;
+        let Placement { cpus, rows } = &placement;
+        let widths = cpus.iter().map(|(host, cpus)| (host, cpus.len() as u32));
+        if !widths.eq(span.cpus.iter().map(|(host, &width)| (host, width))) {
+            return Err(Refused::OtherCpus { job });
+        }
+        let (max, last) = (self.longest(), rows.last());
+        if last.is_none_or(|last| last >= max) {
+            return Err(Refused::Rows { rows: last.map_or(0, |last| last.saturating_add(1)), max });
+        }
+        for (&host, cpus) in cpus {
+            let of = &self.hosts[&host];
+            if cpus.last().is_some_and(|last| last >= of.cpus()) {
+                return Err(Refused::OtherCpus { job });
+            }
+            for &other in of.shares.keys() {
+                let theirs = &self.jobs[&other].placement;
+                if !theirs.rows.is_disjoint(rows) && !theirs.cpus[&host].is_disjoint(cpus) {
+                    let rows = rows.iter().filter(|&row| theirs.rows.contains(row)).collect();
+                    return Err(Refused::Taken { job, other, host, rows });
+                }
+            }
+        }
+        self.join(job, span);
+        self.hold(job, placement);
+        self.settle();
+        Ok(())
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The rows of a frame.
+    pub fn frame(&self) -> u32 {
+        self.frame
+    }
+
+    /// The row that runs in a slice, see [`frame`].
+    pub fn row_at(&self, slice: u64) -> u32 {
+        frame::row_at(&self.config, self.frame, slice)
+    }
+
+    /// The CPUs of a host that spanning jobs have in a slice, by job. All others are for its own
+    /// jobs (L14). Of a host that is not in the matrix, none.
+    pub fn slots(&self, host: HostId, slice: u64) -> Vec<Slot> {
+        self.slots_in(host, self.row_at(slice))
+    }
+
+    /// The same in a row.
+    pub fn slots_in(&self, host: HostId, row: u32) -> Vec<Slot> {
+        let jobs = self.hosts.get(&host).into_iter().flat_map(|host| host.shares.keys());
+        let placed = jobs.map(|job| (*job, &self.jobs[job].placement));
+        let in_row = placed.filter(|(_, placement)| placement.rows.contains(row));
+        in_row.map(|(job, it)| Slot { job, cpus: it.cpus[&host].clone() }).collect()
+    }
+
+    /// The hosts and how many columns they have. Their columns stand side by side in this order.
+    pub fn hosts(&self) -> impl Iterator<Item = (HostId, u32)> {
+        self.hosts.iter().map(|(&id, host)| (id, host.cpus()))
+    }
+
+    /// All jobs with their entries, by id.
+    pub fn jobs(&self) -> impl Iterator<Item = (JobId, &Span, &Placement)> {
+        self.jobs.iter().map(|(&id, job)| (id, &job.span, &job.placement))
+    }
+
+    /// The entries of a job.
+    pub fn placement(&self, job: JobId) -> Option<&Placement> {
+        self.jobs.get(&job).map(|job| &job.placement)
+    }
+
+    /// The fraction of the rows that a job is due as things are now (L15).
+    pub fn share_due(&self, job: JobId) -> Option<f64> {
+        self.jobs.contains_key(&job).then(|| self.share(job) as f64 / share::WHOLE as f64)
+    }
+
+    /// The most rows of a frame: each row has a turn in every hour.
+    fn longest(&self) -> u32 {
+        frame::slices_per_hour(&self.config).min(MAX_ROWS.into()) as u32
+    }
+
+    fn validate(&self, job: JobId, span: &Span) -> Result<(), Refused> {
+        let Span { weight, cpus, .. } = span;
+        if self.jobs.contains_key(&job) {
+            return Err(Refused::DuplicateJob { job });
+        }
+        if self.jobs.len() >= MAX_JOBS {
+            return Err(Refused::TooManyJobs { max: MAX_JOBS });
+        }
+        if !(1..=Spec::MAX_WEIGHT).contains(weight) {
+            return Err(Refused::Weight { weight: *weight, max: Spec::MAX_WEIGHT });
+        }
+        if cpus.len() < 2 {
+            return Err(Refused::OneHost { hosts: cpus.len() });
+        }
+        for (&host, &cpus) in cpus {
+            let there = self.hosts.get(&host).ok_or(Refused::UnknownHost { host })?.cpus();
+            if !(1..=there).contains(&cpus) {
+                return Err(Refused::TooWide { host, cpus, there });
+            }
+        }
+        Ok(())
+    }
+
+    /// A job counts on its hosts, and has no entries yet.
+    fn join(&mut self, job: JobId, span: Span) {
+        let hosts: Vec<HostId> = span.cpus.keys().copied().collect();
+        let placement = Placement { cpus: BTreeMap::new(), rows: Rows::new() };
+        self.jobs.insert(job, Job { span, placement });
+        for host in hosts {
+            self.hosts.get_mut(&host).expect("it was found").shares.insert(job, 0);
+            self.weigh(host);
+        }
+    }
+
+    /// A job without entries counts no longer.
+    fn leave(&mut self, job: JobId) {
+        let Some(gone) = self.jobs.remove(&job) else { return };
+        for host in gone.span.cpus.into_keys() {
+            self.hosts.get_mut(&host).expect("it had a job").shares.remove(&job);
+            self.weigh(host);
+        }
+    }
+
+    /// The shares of a host's jobs follow from all of them.
+    fn weigh(&mut self, id: HostId) {
+        let host = &self.hosts[&id];
+        let jobs = host.shares.keys().map(|job| (*job, &self.jobs[job].span));
+        let shares = share::shares(&self.config, (id, host.cpus()), jobs, &host.load);
+        self.hosts.get_mut(&id).expect("it was found").shares = shares;
+    }
+
+    /// The share of a job, in parts of [`share::WHOLE`]: that on its most loaded host (L15).
+    fn share(&self, job: JobId) -> u64 {
+        let hosts = self.jobs[&job].span.cpus.keys();
+        hosts.map(|host| self.hosts[host].shares[&job]).min().unwrap_or(0)
+    }
+
+    /// A job has these entries from now on; those before come back.
+    fn hold(&mut self, job: JobId, placement: Placement) -> Placement {
+        let before = self.release(job);
+        for (host, cpus) in &placement.cpus {
+            let taken = &mut self.hosts.get_mut(host).expect("it is a host of the job").taken;
+            cpus.iter().for_each(|column| taken[column as usize].add(&placement.rows));
+        }
+        self.jobs.get_mut(&job).expect("it joined").placement = placement;
+        before
+    }
+
+    /// A job has no entries any more.
+    fn release(&mut self, job: JobId) -> Placement {
+        let none = Placement { cpus: BTreeMap::new(), rows: Rows::new() };
+        let of = &mut self.jobs.get_mut(&job).expect("it joined").placement;
+        let before = std::mem::replace(of, none);
+        for (host, cpus) in &before.cpus {
+            let taken = &mut self.hosts.get_mut(host).expect("it is a host of the job").taken;
+            cpus.iter().for_each(|column| taken[column as usize].subtract(&before.rows));
+        }
+        before
+    }
+
+    /// The frame ends with its last row in use.
+    fn settle(&mut self) {
+        let last = self.jobs.values().filter_map(|job| job.placement.rows.last()).max();
+        self.frame = self.least_frame.max(last.map_or(0, |last| last + 1));
+    }
+}
+
+impl Host {
+    fn cpus(&self) -> u32 {
+        self.taken.len() as u32
+    }
+}

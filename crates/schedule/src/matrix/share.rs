@@ -1,0 +1,76 @@
+//! The entries that a spanning job is due.
+//!
+//! Problem: jobs of many hosts share each of them with others, and have the same time on all.
+//! Approach: on each host the share that its weight gives it there (`accounts`). The host where
+//! that is least, the most loaded one, decides (L15).
+//!
+//! Algorithm. Let a host have m CPUs, and let its jobs have mₖ CPUs at weight wₖ; a thread outside
+//! of spanning jobs is one of them on one CPU. Job i is due
+//!
+//! ```text
+//! m · wᵢ / Σ wₖ·mₖ
+//! ```
+//!
+//! of the rows, and all of them at most. By program and at equal weights, a job of 4 threads on 8
+//! CPUs with 12 other threads is due every other row: 25 % of the entries of that host.
+//!
+//! Classes are weights here: an entry holds until the next adjustment, so that nobody can come
+//! before all others at each slice. Without a weight of its class, an express job counts a hundred
+//! times as much as a batch one, a standby job a hundredth.
+//!
+//! Properties: on no host are the jobs due more than its CPUs, but for the entry that each job has
+//! at least; by user, the number of a user's jobs and their weights change no other user's part.
+
+use crate::accounts::Asking;
+use crate::matrix::{HostId, Load, Span};
+use crate::turn::SCALE;
+use crate::{Class, Config, JobId};
+use std::collections::BTreeMap;
+
+/// The share of a job that is due every row.
+pub(crate) const WHOLE: u64 = 1_000_000_000;
+
+/// The percentage by which an express job counts where its class has no weight.
+const EXPRESS: u32 = 10_000;
+/// The percentage by which a standby job counts.
+const STANDBY: u32 = 1;
+
+/// The weight that a job asks for, by [`SCALE`].
+fn weight(config: &Config, span: &Span) -> u64 {
+    let weights = &config.class_weights;
+    let percent = match span.class {
+        Class::Express => weights.express.unwrap_or(EXPRESS),
+        Class::Interactive => weights.interactive,
+        Class::Batch => weights.batch,
+        Class::Standby => STANDBY,
+    };
+    u64::from(span.weight) * u64::from(percent) * SCALE
+}
+
+/// The share of each job on a host, in parts of [`WHOLE`].
+pub(crate) fn shares<'a>(
+    config: &Config,
+    (host, cpus): (HostId, u32),
+    jobs: impl Iterator<Item = (JobId, &'a Span)>,
+    load: &Load,
+) -> BTreeMap<JobId, u64> {
+    let asking = |(job, span): (JobId, &Span)| {
+        let (user, width) = (span.user, span.cpus.get(&host).copied().unwrap_or(0));
+        Asking { job, user, weight: weight(config, span), width }
+    };
+    let jobs: Vec<Asking> = jobs.map(asking).collect();
+    let weights = config.sharing.weigh(cpus, &jobs, load.threads, &load.of_users);
+    let by_width = jobs.iter().map(|it| u128::from(weights.gangs[&it.job]) * u128::from(it.width));
+    let all: u128 = by_width.sum::<u128>() + weights.rest;
+    let share = |weight: u64| {
+        let due = u128::from(WHOLE) * u128::from(weight) * u128::from(cpus) / all;
+        due.min(WHOLE.into()) as u64
+    };
+    weights.gangs.into_iter().map(|(job, weight)| (job, share(weight))).collect()
+}
+
+/// The rows that a share of a frame is, to the nearest; at least one.
+pub(crate) fn rows_due(share: u64, frame: u32) -> u32 {
+    let due = (share * u64::from(frame) + WHOLE / 2) / WHOLE;
+    due.clamp(1, u64::from(frame.max(1))) as u32
+}

@@ -1,0 +1,426 @@
+//! A deliberately naive version of the matrix, written from its description and with none of its
+//! shortcuts: whether an entry is taken is asked of all jobs each time. The real one must make the
+//! same changes.
+
+use crate::random::{self, Step};
+use gang_schedule::matrix::{Change, HostId, Load, MAX_MOVES, Matrix, Placement, Span};
+use gang_schedule::{Class, CpuSet, JobId, Sharing, UserId};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Clone, PartialEq, Debug)]
+struct Job {
+    id: JobId,
+    span: Span,
+    cpus: BTreeMap<HostId, Vec<u32>>,
+    rows: Vec<u32>,
+}
+
+#[derive(Clone)]
+pub struct Naive {
+    sharing: Sharing,
+    least: u32,
+    hosts: BTreeMap<HostId, (u32, Load)>,
+    jobs: Vec<Job>,
+}
+
+/// Columns for a job; the rows that nobody holds there, and those of jobs with a surplus alone.
+struct Seat {
+    cpus: BTreeMap<HostId, Vec<u32>>,
+    free: Vec<u32>,
+    held: Vec<u32>,
+}
+
+type Surplus = BTreeMap<JobId, u32>;
+
+const WHOLE: u128 = 1_000_000_000;
+
+fn is_off(has: u32, due: u32) -> bool {
+    100 * has.abs_diff(due) > 3 * due
+}
+
+impl Naive {
+    pub fn of(matrix: &Matrix) -> Naive {
+        let hosts = matrix.hosts().map(|(host, cpus)| (host, (cpus, Load::default()))).collect();
+        let sharing = matrix.config().sharing.clone();
+        Naive { sharing, least: matrix.frame(), hosts, jobs: vec![] }
+    }
+
+    fn frame(&self) -> u32 {
+        let rows = self.jobs.iter().flat_map(|job| &job.rows);
+        rows.map(|row| row + 1).max().unwrap_or(0).max(self.least)
+    }
+
+    fn job(&self, id: JobId) -> &Job {
+        self.jobs.iter().find(|job| job.id == id).unwrap()
+    }
+
+    fn job_mut(&mut self, id: JobId) -> &mut Job {
+        self.jobs.iter_mut().find(|job| job.id == id).unwrap()
+    }
+
+    /// What a job asks for.
+    fn asks(span: &Span) -> u128 {
+        let percent = match span.class {
+            Class::Express => 10_000,
+            Class::Interactive => 200,
+            Class::Batch => 100,
+            Class::Standby => 1,
+        };
+        u128::from(span.weight) * percent * 100
+    }
+
+    /// The share of a job on a host, from the weights of everything there.
+    fn share_on(&self, id: JobId, host: HostId) -> u128 {
+        const USUAL: u128 = 1_000_000;
+        let (cpus, ref load) = self.hosts[&host];
+        let cpus = u128::from(cpus);
+        // Of a user, what is asked and on how many CPUs.
+        let mut all: Vec<(Option<JobId>, Option<UserId>, u128, u128)> = Vec::new();
+        for job in self.jobs.iter().filter(|job| job.span.cpus.contains_key(&host)) {
+            let width = job.span.cpus[&host].into();
+            all.push((Some(job.id), Some(job.span.user), Naive::asks(&job.span), width));
+        }
+        let mut unknown = load.threads;
+        for (&user, &count) in &load.of_users {
+            unknown -= count;
+            all.extend((0..count).map(|_| (None, Some(user), USUAL, 1)));
+        }
+        let weigh = |user: Option<UserId>, asked: u128| match (&self.sharing, user) {
+            (Sharing::ByUser(shares), Some(user)) => {
+                let of_user = || all.iter().filter(|it| it.1 == Some(user));
+                let greatest = of_user().map(|it| it.2).max().unwrap().max(USUAL) * cpus;
+                let side_by_side: u128 = of_user().map(|it| it.2 * it.3).sum();
+                let share = u128::from(shares.get(&user).copied().unwrap_or(100)) * 10_000;
+                (share * asked * cpus / greatest.max(side_by_side)).max(100)
+            }
+            _ => asked,
+        };
+        let weights: Vec<u128> = all.iter().map(|it| weigh(it.1, it.2)).collect();
+        let of_known: u128 = weights.iter().zip(&all).map(|(weight, it)| weight * it.3).sum();
+        let unknown = u128::from(unknown);
+        let given: u128 = weights.iter().sum();
+        let asked: u128 = all.iter().map(|it| it.2).sum();
+        let of_unknown = match self.sharing {
+            Sharing::ByUser(_) => (unknown * USUAL * given / asked).max(unknown * 100),
+            Sharing::ByProgram => unknown * USUAL,
+        };
+        let at = all.iter().position(|it| it.0 == Some(id)).unwrap();
+        (WHOLE * weights[at] * cpus / (of_known + of_unknown)).min(WHOLE)
+    }
+
+    pub fn share(&self, id: JobId) -> u128 {
+        let hosts = self.job(id).span.cpus.keys();
+        hosts.map(|host| self.share_on(id, *host)).min().unwrap()
+    }
+
+    fn rows_due(&self, id: JobId, frame: u32) -> u32 {
+        let rows = (self.share(id) * u128::from(frame) + WHOLE / 2) / WHOLE;
+        (rows as u32).clamp(1, frame)
+    }
+
+    /// The jobs that have an entry, others than this one.
+    fn holders(&self, except: JobId, host: HostId, cpu: u32, row: u32) -> Vec<JobId> {
+        let holds = |job: &&Job| {
+            let has = job.cpus.get(&host).is_some_and(|cpus| cpus.contains(&cpu));
+            job.id != except && has && job.rows.contains(&row)
+        };
+        self.jobs.iter().filter(holds).map(|job| job.id).collect()
+    }
+
+    fn seat(&self, id: JobId, frame: u32, surplus: &Surplus, on_own: bool) -> Seat {
+        let job = self.job(id);
+        let mut left: Vec<u32> = (0..frame).collect();
+        let mut cpus: BTreeMap<HostId, Vec<u32>> = BTreeMap::new();
+        for (&host, &width) in &job.span.cpus {
+            let may_have = |cpu: u32, row: u32| {
+                self.holders(id, host, cpu, row).iter().all(|it| surplus.contains_key(it))
+            };
+            let mut own = Vec::new();
+            for at in 0..width as usize {
+                let rows = |cpu: u32| left.iter().filter(|&&row| may_have(cpu, row)).count();
+                let others = (0..self.hosts[&host].0).filter(|cpu| !own.contains(cpu));
+                // The last of equals is taken by max.
+                let most = others.rev().max_by_key(|&cpu| rows(cpu)).unwrap();
+                own.push(if on_own { job.cpus[&host][at] } else { most });
+                left.retain(|&row| may_have(own[at], row));
+            }
+            own.sort_unstable();
+            cpus.insert(host, own);
+        }
+        let is_free = |row: &u32| {
+            let mut entries = cpus.iter().flat_map(|(host, cpus)| cpus.iter().map(|c| (*host, *c)));
+            entries.all(|(host, cpu)| self.holders(id, host, cpu, *row).is_empty())
+        };
+        let free: Vec<u32> = left.iter().copied().filter(is_free).collect();
+        let held = left.iter().copied().filter(|row| !free.contains(row)).collect();
+        Seat { free, held, cpus }
+    }
+
+    fn pick(
+        &self,
+        id: JobId,
+        seat: &Seat,
+        keeps: &[u32],
+        more: u32,
+        surplus: &Surplus,
+        moved: &BTreeSet<JobId>,
+    ) -> (Vec<u32>, Vec<(JobId, u32)>) {
+        let is_new = |row: &&u32| !keeps.contains(row);
+        let mut rows: Vec<u32> =
+            seat.free.iter().filter(is_new).copied().take(more as usize).collect();
+        let mut lost: Vec<(JobId, u32)> = Vec::new();
+        for &row in seat.held.iter().filter(is_new) {
+            let entries = seat.cpus.iter().flat_map(|(host, cpus)| cpus.iter().map(|c| (*host, *c)));
+            let holders: BTreeSet<JobId> =
+                entries.flat_map(|(host, cpu)| self.holders(id, host, cpu, row)).collect();
+            let lose = |it: &JobId| lost.iter().filter(|(job, _)| job == it).count() as u32;
+            let all: BTreeSet<JobId> =
+                lost.iter().map(|(job, _)| *job).chain(holders.iter().copied()).collect();
+            let moves = moved.len() + 1 + all.difference(moved).count();
+            if rows.len() < more as usize
+                && moves <= MAX_MOVES
+                && holders.iter().all(|it| lose(it) < surplus[it])
+            {
+                rows.push(row);
+                lost.extend(holders.into_iter().map(|job| (job, row)));
+            }
+        }
+        (rows, lost)
+    }
+
+    fn lose(&mut self, lost: &[(JobId, u32)], moved: &mut BTreeSet<JobId>) {
+        for (job, row) in lost {
+            self.job_mut(*job).rows.retain(|it| it != row);
+            moved.insert(*job);
+        }
+    }
+
+    fn set(&mut self, id: JobId, cpus: BTreeMap<HostId, Vec<u32>>, mut rows: Vec<u32>) {
+        rows.sort_unstable();
+        let job = self.job_mut(id);
+        (job.cpus, job.rows) = (cpus, rows);
+    }
+
+    fn surplus(&self, of: impl Fn(&Job) -> bool) -> Surplus {
+        let frame = self.frame();
+        let jobs = self.jobs.iter().filter(|job| of(job));
+        let rows = jobs.map(|job| (job.id, job.rows.len() as u32, self.rows_due(job.id, frame)));
+        let above = rows.filter(|&(_, has, due)| has > due && is_off(has, due));
+        above.map(|(job, has, due)| (job, has - due)).collect()
+    }
+
+    fn place(&mut self, id: JobId, span: &Span) -> BTreeSet<JobId> {
+        let frame = self.frame();
+        let job = Job { id, span: span.clone(), cpus: BTreeMap::new(), rows: vec![] };
+        self.jobs.push(job);
+        self.jobs.sort_by_key(|job| job.id);
+        let shares_a_host = |job: &Job| job.span.cpus.keys().any(|it| span.cpus.contains_key(it));
+        let surplus = self.surplus(|job| job.id != id && shares_a_host(job));
+        let seat = self.seat(id, frame, &surplus, false);
+        let none = BTreeSet::new();
+        let (mut rows, lost) =
+            self.pick(id, &seat, &[], self.rows_due(id, frame), &surplus, &none);
+        let missing = self.rows_due(id, self.least).saturating_sub(rows.len() as u32);
+        rows.extend(frame..frame + missing);
+        let mut moved = BTreeSet::from([id]);
+        self.lose(&lost, &mut moved);
+        self.set(id, seat.cpus, rows);
+        moved
+    }
+
+    /// A job without the last row of the frame, if it can be.
+    fn without_last(&self, id: JobId, last: u32) -> Option<(BTreeMap<HostId, Vec<u32>>, Vec<u32>)> {
+        let job = self.job(id);
+        let mut rows: Vec<u32> = job.rows.iter().copied().filter(|&row| row != last).collect();
+        let own = self.seat(id, last, &Surplus::new(), true);
+        if let Some(row) = own.free.into_iter().find(|row| !rows.contains(row)) {
+            rows.push(row);
+            return Some((own.cpus, rows));
+        }
+        let least = self.rows_due(id, self.least) as usize;
+        if rows.len() >= least {
+            return Some((own.cpus, rows));
+        }
+        let mut other = self.seat(id, last, &Surplus::new(), false);
+        other.free.truncate(job.rows.len());
+        (other.free.len() >= least.min(job.rows.len())).then_some((other.cpus, other.free))
+    }
+
+    fn repack(&mut self, moved: &mut BTreeSet<JobId>) {
+        while self.frame() > self.least {
+            let last = self.frame() - 1;
+            let mut after = self.clone();
+            let mut now = moved.clone();
+            for job in self.jobs.iter().filter(|job| job.rows.contains(&last)) {
+                now.insert(job.id);
+                let Some((cpus, rows)) = after.without_last(job.id, last) else { return };
+                after.set(job.id, cpus, rows);
+            }
+            if now.len() > MAX_MOVES {
+                return;
+            }
+            (*self, *moved) = (after, now);
+        }
+    }
+
+    fn adjust(&mut self) -> BTreeSet<JobId> {
+        let mut moved = BTreeSet::new();
+        self.repack(&mut moved);
+        let frame = self.frame();
+        let ids: Vec<JobId> = self.jobs.iter().map(|job| job.id).collect();
+        let mut surplus = self.surplus(|_| true);
+        let lacks = |naive: &Naive, id: &JobId| {
+            let (has, due) = (naive.job(*id).rows.len() as u32, naive.rows_due(*id, frame));
+            (has < due && is_off(has, due)).then(|| u64::from(due - has) * 1_000_000 / u64::from(due))
+        };
+        let mut below: Vec<JobId> =
+            ids.iter().copied().filter(|id| lacks(self, id).is_some()).collect();
+        below.sort_by_key(|id| (std::cmp::Reverse(lacks(self, id)), *id));
+        for id in below {
+            let (own, due) = (self.job(id).rows.clone(), self.rows_due(id, frame));
+            let seat = self.seat(id, frame, &surplus, true);
+            let (more, mut lost) =
+                self.pick(id, &seat, &own, due - own.len() as u32, &surplus, &moved);
+            let (mut cpus, mut rows) = (seat.cpus, [own.clone(), more].concat());
+            if is_off(rows.len() as u32, due) {
+                let seat = self.seat(id, frame, &surplus, false);
+                let (there, lost_there) = self.pick(id, &seat, &[], due, &surplus, &moved);
+                if there.len() > rows.len() {
+                    (cpus, rows, lost) = (seat.cpus, there, lost_there);
+                }
+            }
+            if rows.len() > own.len() && moved.len() < MAX_MOVES {
+                lost.iter().for_each(|(job, _)| *surplus.get_mut(job).unwrap() -= 1);
+                self.lose(&lost, &mut moved);
+                self.set(id, cpus, rows);
+                moved.insert(id);
+            }
+        }
+        for (job, _) in surplus {
+            let due = self.rows_due(job, frame);
+            if is_off(self.job(job).rows.len() as u32, due) {
+                self.job_mut(job).rows.truncate(due as usize);
+                moved.insert(job);
+            }
+        }
+        moved
+    }
+
+    /// The same change; the real one has accepted it.
+    pub fn apply(&mut self, step: &Step) -> Option<BTreeSet<JobId>> {
+        match step {
+            Step::Place(job, span) => Some(self.place(JobId(*job), span)),
+            Step::Remove(job) => {
+                self.jobs.retain(|it| it.id != JobId(*job));
+                let mut moved = BTreeSet::new();
+                self.repack(&mut moved);
+                Some(moved)
+            }
+            Step::Load(host, load) => {
+                self.hosts.get_mut(&HostId(*host)).unwrap().1 = load.clone();
+                Some(BTreeSet::new())
+            }
+            Step::Adjust => Some(self.adjust()),
+            Step::Rebuild => None,
+        }
+    }
+
+    /// Takes over what a change says.
+    pub fn take_over(&mut self, change: &Change) {
+        for (job, placement) in &change.placed {
+            let columns = placement.cpus.iter().map(|(host, cpus)| (*host, cpus.iter().collect()));
+            self.set(*job, columns.collect(), placement.rows.iter().collect());
+        }
+    }
+
+    fn placements(&self, of: &BTreeSet<JobId>) -> BTreeMap<JobId, Placement> {
+        let of = self.jobs.iter().filter(|job| of.contains(&job.id));
+        of.map(|job| {
+            let columns = job.cpus.iter().map(|(host, cpus)| (*host, cpus.iter().copied().collect()));
+            (job.id, Placement { cpus: columns.collect(), rows: job.rows.iter().copied().collect() })
+        })
+        .collect()
+    }
+
+    /// Whether some job needs the last row: with all other rows of its columns taken, and no more
+    /// rows than its share of the least frame is.
+    pub fn needs_last_row(&self) -> bool {
+        let last = self.frame() - 1;
+        self.jobs.iter().filter(|job| job.rows.contains(&last)).any(|job| {
+            let seat = self.seat(job.id, last, &Surplus::new(), true);
+            let is_full = seat.free.iter().all(|row| job.rows.contains(row));
+            is_full && job.rows.len() as u32 <= self.rows_due(job.id, self.least)
+        })
+    }
+
+    /// Rows that a job has, that it is due, and that are free on its columns.
+    pub fn rows(&self, id: JobId) -> (u32, u32, u32) {
+        let has = &self.job(id).rows;
+        let free = self.seat(id, self.frame(), &Surplus::new(), true).free;
+        let more = free.iter().filter(|row| !has.contains(row)).count();
+        (has.len() as u32, self.rows_due(id, self.frame()), more as u32)
+    }
+}
+
+/// The invariants of every state, entry by entry, and that a change names what is new.
+pub fn check_change(before: &Matrix, after: &Matrix, change: &Change) {
+    let mut entries: BTreeMap<(HostId, u32, u32), JobId> = BTreeMap::new();
+    let hosts: BTreeMap<HostId, u32> = after.hosts().collect();
+    let mut last = 0;
+    for (job, span, placement) in after.jobs() {
+        assert!(!placement.rows.is_empty(), "job {job} has no row");
+        let widths = |cpus: &BTreeMap<HostId, CpuSet>| -> Vec<(HostId, u32)> {
+            cpus.iter().map(|(host, cpus)| (*host, cpus.len() as u32)).collect()
+        };
+        let asked: Vec<(HostId, u32)> = span.cpus.iter().map(|(h, cpus)| (*h, *cpus)).collect();
+        assert_eq!(widths(&placement.cpus), asked, "job {job} has all of its CPUs");
+        for row in placement.rows.iter() {
+            last = last.max(row + 1);
+            assert!(row < after.frame(), "job {job} has row {row} of {}", after.frame());
+            for (&host, cpus) in &placement.cpus {
+                let slots = after.slots_in(host, row);
+                assert!(slots.iter().any(|slot| slot.job == job && slot.cpus == *cpus));
+                for cpu in cpus.iter() {
+                    assert!(cpu < hosts[&host], "host {host} has no CPU {cpu}");
+                    let other = entries.insert((host, cpu, row), job);
+                    assert_eq!(other, None, "CPU {cpu} of host {host} in row {row} is job {job}'s");
+                }
+            }
+        }
+        let is_new = before.placement(job) != Some(placement);
+        assert_eq!(is_new, change.placed.contains_key(&job), "job {job} changed: {is_new}");
+    }
+    assert_eq!(change.frame, after.frame());
+    assert!(after.frame() == last || after.jobs().count() == 0 || after.frame() > last);
+    for (job, placement) in &change.placed {
+        assert_eq!(after.placement(*job), Some(placement));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    /// The real matrix changes as this one does.
+    #[test]
+    fn changes_are_those_of_the_naive_one(matrix in random::empty(), steps in random::history()) {
+        let mut naive = Naive::of(&matrix);
+        let mut matrix = matrix;
+        for step in steps {
+            let before = matrix.clone();
+            let Ok(change) = step.apply(&mut matrix) else {
+                prop_assert_eq!(format!("{:?}", before), format!("{:?}", matrix));
+                continue;
+            };
+            check_change(&before, &matrix, &change);
+            match naive.apply(&step) {
+                Some(moved) => {
+                    let moved = naive.placements(&moved);
+                    prop_assert_eq!(change.frame, naive.frame());
+                    prop_assert_eq!(change.placed, moved);
+                }
+                None => naive.take_over(&change),
+            }
+        }
+    }
+}

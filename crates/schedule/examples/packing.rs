@@ -180,17 +180,24 @@ fn simulate(fit: Fit, seed: u64, hosts: u32, jobs_a_step: f64, sums: &mut Sums) 
 }
 
 fn main() {
-    let ways: [(&str, Fit); 4] =
-        [("first fit", first_fit), ("best fit", best_fit), ("most room", most_room), ("buddy", buddy)];
+    let ways: [(&str, Fit); 4] = [
+        ("first fit", first_fit),
+        ("best fit", best_fit),
+        ("most room", most_room),
+        ("buddy", buddy),
+    ];
     println!("frame: rows of a frame / {LEAST_FRAME}; share: rows held / rows due, mean of jobs");
-    println!("moved: placements changed by others' comings and goings and by loads, for each change");
+    println!(
+        "moved: placements changed by others' comings and goings and by loads, for each change"
+    );
     for (hosts, jobs_a_step) in [(16, 0.05), (64, 0.05), (64, 0.08)] {
         println!("\n{hosts} hosts, {jobs_a_step} jobs a step, {SEEDS} streams of {STEPS} steps");
         println!("way         jobs  frame  longest   anew  share  slowdown  moved  done");
         for (name, fit) in ways {
             let mut sums = Sums::default();
             (0..SEEDS).for_each(|seed| simulate(fit, seed, hosts, jobs_a_step, &mut sums));
-            let Sums { steps, stretch, longest, anew, share, jobs, done, slowdown, moves, changes } = sums;
+            let Sums { steps, stretch, longest, anew, share, jobs, done, slowdown, moves, changes } =
+                sums;
             println!(
                 "{name:10} {:5.1} {:6.3} {longest:8.3} {:6.3} {:6.3} {:9.2} {:6.2} {done:5}",
                 jobs / steps,

@@ -21,6 +21,7 @@
 //! [`check`] looks for what must never be; `turn` decides whose turn it is,
 //! `allowed` what a gang needs, `seating` whether several get that at once,
 //! `place` on which CPUs, `accounts` what each weighs, `share` what a weight is worth.
+//! [`matrix`] gives jobs of several hosts their rows; a schedule is of one host.
 //!
 //! ```
 //! use gang_schedule::{Config, Event, JobId, Schedule, Spec, Topology};

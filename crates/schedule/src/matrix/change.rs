@@ -111,8 +111,8 @@ impl Matrix {
                 *self = before;
                 return self.change(BTreeSet::new());
             }
+            self.frame = self.frame.max(rows.last().map_or(0, |last| last + 1));
             self.hold(job, Placement { cpus: seat.cpus, rows });
-            self.settle();
         }
         if self.frame > before.frame {
             *self = before;

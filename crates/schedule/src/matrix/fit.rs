@@ -2,7 +2,6 @@
 
 use crate::CpuSet;
 use crate::matrix::Rows;
-use std::cmp::Reverse;
 
 /// The choice of columns for a job on one of its hosts.
 #[derive(Debug, Clone, Copy)]
@@ -35,9 +34,21 @@ pub fn most_room(choice: Choice) -> CpuSet {
     let mut left = choice.left.clone();
     let mut columns = CpuSet::new();
     for _ in 0..choice.width {
-        let free = (0..choice.taken.len() as u32).filter(|&column| !columns.contains(column));
-        let rows = |&column: &u32| Reverse(left.len_without(&choice.taken[column as usize]));
-        let Some(column) = free.min_by_key(rows) else { break };
+        let (all, mut best) = (left.len(), None);
+        for (column, taken) in (0..).zip(choice.taken) {
+            if columns.contains(column) {
+                continue;
+            }
+            let rows = left.len_without(taken);
+            if best.is_none_or(|(most, _)| rows > most) {
+                best = Some((rows, column));
+            }
+            // No other leaves more.
+            if rows == all {
+                break;
+            }
+        }
+        let Some((_, column)) = best else { break };
         columns.insert(column);
         left.subtract(&choice.taken[column as usize]);
     }

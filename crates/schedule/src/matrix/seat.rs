@@ -1,7 +1,7 @@
 //! A seat: columns on all hosts of a job, and the rows that it can have there.
 
 use crate::matrix::fit::Choice;
-use crate::matrix::{HostId, MAX_MOVES, Matrix, Placement, Rows};
+use crate::matrix::{HostId, Job, MAX_MOVES, Matrix, Placement, Rows};
 use crate::{CpuSet, JobId};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,44 +24,69 @@ impl Matrix {
     /// The seat of a job within so many rows, for as many as it is due. Its own entries count as
     /// free.
     pub(crate) fn seat(&self, job: JobId, frame: u32, due: u32, surplus: &Surplus) -> Seat {
-        self.seat_by(job, frame, surplus, |_, choice| (self.fit)(Choice { due, ..choice }))
+        self.seat_by(job, frame, surplus, |host, width, left| {
+            let mut taken = Cow::Borrowed(&self.hosts[&host].taken[..]);
+            let rivals = self.rivals(host, job, surplus);
+            rivals.chain([job]).for_each(|it| self.release_in(&mut taken, host, it));
+            (self.fit)(Choice { taken: &taken, left, width, due })
+        })
     }
 
     /// The same on the columns that the job has.
     pub(crate) fn seat_on_own(&self, job: JobId, frame: u32, surplus: &Surplus) -> Seat {
         let own = &self.jobs[&job].placement.cpus;
-        self.seat_by(job, frame, surplus, |host, _| own[&host].clone())
+        self.seat_by(job, frame, surplus, |host, _, _| own[&host].clone())
     }
 
+    /// `columns` chooses them on a host, given how many and the rows that are left so far.
     fn seat_by(
         &self,
-        job: JobId,
+        id: JobId,
         frame: u32,
         surplus: &Surplus,
-        columns: impl Fn(HostId, Choice) -> CpuSet,
+        columns: impl Fn(HostId, u32, &Rows) -> CpuSet,
     ) -> Seat {
+        let Job { span, placement } = &self.jobs[&id];
         let (mut free, mut left) = (Rows::all(frame), Rows::all(frame));
         let mut cpus = BTreeMap::new();
         let mut rivals = BTreeSet::new();
-        for (&id, &width) in &self.jobs[&job].span.cpus {
-            let host = &self.hosts[&id];
-            let mut taken = Cow::Borrowed(&host.taken[..]);
-            self.release_in(&mut taken, id, job);
-            let mut firmly = taken.clone();
-            let of_host = surplus.keys().filter(|rival| host.shares.contains_key(rival));
-            let of_host: Vec<JobId> = of_host.copied().filter(|&rival| rival != job).collect();
-            of_host.iter().for_each(|&rival| self.release_in(&mut firmly, id, rival));
-            let own = columns(id, Choice { taken: &firmly, left: &left, width, due: 0 });
-            for column in own.iter() {
-                left.subtract(&firmly[column as usize]);
-                free.subtract(&taken[column as usize]);
+        for (&host, &width) in &span.cpus {
+            let columns = columns(host, width, &left);
+            let own = placement.cpus.get(&host);
+            let placed = |rival| (rival, &self.jobs[&rival].placement);
+            let of_host: Vec<(JobId, &Placement)> = self
+                .rivals(host, id, surplus)
+                .map(placed)
+                .filter(|(_, it)| !it.cpus[&host].is_disjoint(&columns))
+                .collect();
+            for column in columns.iter() {
+                let mut taken = self.hosts[&host].taken[column as usize].clone();
+                if own.is_some_and(|own| own.contains(column)) {
+                    taken.subtract(&placement.rows);
+                }
+                free.subtract(&taken);
+                for (_, it) in of_host.iter().filter(|(_, it)| it.cpus[&host].contains(column)) {
+                    taken.subtract(&it.rows);
+                }
+                left.subtract(&taken);
             }
-            let is_rival = |it: &JobId| !self.jobs[it].placement.cpus[&id].is_disjoint(&own);
-            rivals.extend(of_host.into_iter().filter(is_rival));
-            cpus.insert(id, own);
+            rivals.extend(of_host.into_iter().map(|(rival, _)| rival));
+            cpus.insert(host, columns);
         }
         left.subtract(&free);
         Seat { cpus, free, held: left, rivals }
+    }
+
+    /// The other jobs of a host that have a surplus.
+    fn rivals<'a>(
+        &'a self,
+        host: HostId,
+        job: JobId,
+        surplus: &'a Surplus,
+    ) -> impl Iterator<Item = JobId> + 'a {
+        let others = if surplus.is_empty() { None } else { Some(self.hosts[&host].shares.keys()) };
+        let others = others.into_iter().flatten().copied();
+        others.filter(move |other| *other != job && surplus.contains_key(other))
     }
 
     /// Takes the entries of a job on a host out of its columns.

@@ -171,7 +171,8 @@ impl Naive {
             seat.free.iter().filter(is_new).copied().take(more as usize).collect();
         let mut lost: Vec<(JobId, u32)> = Vec::new();
         for &row in seat.held.iter().filter(is_new) {
-            let entries = seat.cpus.iter().flat_map(|(host, cpus)| cpus.iter().map(|c| (*host, *c)));
+            let entries =
+                seat.cpus.iter().flat_map(|(host, cpus)| cpus.iter().map(|c| (*host, *c)));
             let holders: BTreeSet<JobId> =
                 entries.flat_map(|(host, cpu)| self.holders(id, host, cpu, row)).collect();
             let lose = |it: &JobId| lost.iter().filter(|(job, _)| job == it).count() as u32;
@@ -219,8 +220,7 @@ impl Naive {
         let surplus = self.surplus(|job| job.id != id && shares_a_host(job));
         let seat = self.seat(id, frame, &surplus, false);
         let none = BTreeSet::new();
-        let (mut rows, lost) =
-            self.pick(id, &seat, &[], self.rows_due(id, frame), &surplus, &none);
+        let (mut rows, lost) = self.pick(id, &seat, &[], self.rows_due(id, frame), &surplus, &none);
         let missing = self.rows_due(id, self.least).saturating_sub(rows.len() as u32);
         rows.extend(frame..frame + missing);
         let mut moved = BTreeSet::from([id]);
@@ -272,7 +272,8 @@ impl Naive {
         let mut surplus = self.surplus(|_| true);
         let lacks = |naive: &Naive, id: &JobId| {
             let (has, due) = (naive.job(*id).rows.len() as u32, naive.rows_due(*id, frame));
-            (has < due && is_off(has, due)).then(|| u64::from(due - has) * 1_000_000 / u64::from(due))
+            (has < due && is_off(has, due))
+                .then(|| u64::from(due - has) * 1_000_000 / u64::from(due))
         };
         let mut below: Vec<JobId> =
             ids.iter().copied().filter(|id| lacks(self, id).is_some()).collect();
@@ -337,8 +338,12 @@ impl Naive {
     fn placements(&self, of: &BTreeSet<JobId>) -> BTreeMap<JobId, Placement> {
         let of = self.jobs.iter().filter(|job| of.contains(&job.id));
         of.map(|job| {
-            let columns = job.cpus.iter().map(|(host, cpus)| (*host, cpus.iter().copied().collect()));
-            (job.id, Placement { cpus: columns.collect(), rows: job.rows.iter().copied().collect() })
+            let columns =
+                job.cpus.iter().map(|(host, cpus)| (*host, cpus.iter().copied().collect()));
+            (
+                job.id,
+                Placement { cpus: columns.collect(), rows: job.rows.iter().copied().collect() },
+            )
         })
         .collect()
     }

@@ -379,6 +379,12 @@ fn other_user(socket: &str) {
     not_permitted(client.add_process(own, pid));
     not_permitted(client.add_process(own, 1));
     not_permitted(client.adopt(&registration("theirs", 1), &Adopted::Process(pid)).map(drop));
+    // Not a word of what another's process has: it would be counted against what is wanted.
+    let total = client.status().unwrap().status.memory.total;
+    let all = Registration { mem_bytes: Some(total), ..registration("theirs", 1) };
+    not_permitted(client.adopt(&all, &Adopted::Process(pid)).map(drop));
+    let refused = client.register(&all).unwrap_err();
+    assert!(matches!(refused, ClientError::NotEnough { .. }), "{refused}");
     let express = Registration { class: v1::Class::express, ..registration("first", 1) };
     not_permitted(client.register(&express).map(drop));
     let shown = client.show_job(job).unwrap();

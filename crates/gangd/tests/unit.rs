@@ -22,14 +22,20 @@ use place::{
 /// Known to every machine, as daemon.
 const USER: u32 = 1;
 
-/// The words that make a program one with the unit's capabilities, and no others; `None` where
-/// there is no setpriv(1) that knows them.
-fn with_capabilities_of_the_unit() -> Option<Vec<String>> {
+/// The value of a line of the unit.
+fn in_unit(name: &str) -> String {
     let unit =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../integrations/systemd/gangd.service.in");
     let unit = fs::read_to_string(unit).unwrap();
-    let set = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
-    let names = set.expect("the unit has a set").split(' ').map(|name| {
+    let value = unit.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    value.unwrap_or_else(|| panic!("the unit has no {name}")).to_owned()
+}
+
+/// The words that make a program one with the unit's capabilities, and no others; `None` where
+/// there is no setpriv(1) that knows them.
+fn with_capabilities_of_the_unit() -> Option<Vec<String>> {
+    let set = in_unit("CapabilityBoundingSet");
+    let names = set.split(' ').map(|name| {
         let name = name.strip_prefix("CAP_").expect("the name of a capability");
         format!(",+{}", name.to_lowercase())
     });
@@ -50,6 +56,16 @@ fn means(place: &Place) -> (Vec<v1::Backend>, v1::Measuring, Option<String>) {
     });
     let status = place.status();
     (status.backends, status.measuring, status.not_measured)
+}
+
+#[test]
+fn unit_bounds_memory_and_closes_the_history() {
+    assert!(in_unit("MemoryMax").ends_with('G'), "a daemon that takes too much is killed first");
+    assert_eq!(in_unit("OOMPolicy"), "continue", "its guardian lives on, and releases");
+    let adjust: i32 = in_unit("OOMScoreAdjust").parse().unwrap();
+    assert!((-999..0).contains(&adjust), "later than programs, and not never: {adjust}");
+    let mode = u32::from_str_radix(&in_unit("StateDirectoryMode"), 8).unwrap();
+    assert_eq!(mode & 0o027, 0, "others read no history, and write nothing: {mode:o}");
 }
 
 #[test]

@@ -8,7 +8,8 @@ use gang_schedule::matrix::{HostId, Load, Matrix, Span};
 use gang_schedule::{Config, JobId};
 use std::time::Duration;
 
-/// Two jobs a host, of 2 to 64 hosts and 1 to 64 CPUs on each, beside some load.
+/// Two jobs a host, of 2 to 64 hosts and 1 to 64 CPUs on each, beside some load: each CPU is wanted
+/// by twelve jobs.
 fn span(hosts: u32, job: u64) -> Span {
     let (on, cpus) = (2 << (job % 6), 1 << (job * 5 % 7));
     let first = (job * 7919 % u64::from(hosts)) as u32;

@@ -138,11 +138,14 @@ impl Matrix {
         while self.frame > self.least_frame {
             let last = self.frame - 1;
             let holds = |(_, it): &(&JobId, &Job)| it.placement.rows.contains(last);
-            let holders: Vec<JobId> = self.jobs.iter().filter(holds).map(|(&id, _)| id).collect();
+            let mut holders: Vec<JobId> =
+                self.jobs.iter().filter(holds).map(|(&id, _)| id).collect();
             let new = holders.iter().filter(|job| !moved.contains(job)).count();
             if moved.len() + new > MAX_MOVES {
                 return;
             }
+            // Those that cannot do without a row come first: only they can fail.
+            holders.sort_by_key(|&job| self.rows_of(job).len() > self.least(job));
             let mut before = Vec::new();
             for &job in &holders {
                 let Some(placement) = self.without_last(job, last) else { break };

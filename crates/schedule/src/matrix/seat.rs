@@ -60,13 +60,13 @@ impl Matrix {
                 .filter(|(_, it)| !it.cpus[&host].is_disjoint(&columns))
                 .collect();
             for column in columns.iter() {
-                let mut taken = self.hosts[&host].taken[column as usize].clone();
+                let mut taken = Cow::Borrowed(&self.hosts[&host].taken[column as usize]);
                 if own.is_some_and(|own| own.contains(column)) {
-                    taken.subtract(&placement.rows);
+                    taken.to_mut().subtract(&placement.rows);
                 }
                 free.subtract(&taken);
                 for (_, it) in of_host.iter().filter(|(_, it)| it.cpus[&host].contains(column)) {
-                    taken.subtract(&it.rows);
+                    taken.to_mut().subtract(&it.rows);
                 }
                 left.subtract(&taken);
             }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 struct Job {
     id: JobId,
     span: Span,
-    cpus: BTreeMap<HostId, Vec<u32>>,
+    cpus: Columns,
     rows: Vec<u32>,
 }
 
@@ -26,12 +26,14 @@ pub struct Naive {
 
 /// Columns for a job; the rows that nobody holds there, and those of jobs with a surplus alone.
 struct Seat {
-    cpus: BTreeMap<HostId, Vec<u32>>,
+    cpus: Columns,
     free: Vec<u32>,
     held: Vec<u32>,
 }
 
 type Surplus = BTreeMap<JobId, u32>;
+/// The CPUs of a job on its hosts.
+type Columns = BTreeMap<HostId, Vec<u32>>;
 
 const WHOLE: u128 = 1_000_000_000;
 
@@ -131,7 +133,7 @@ impl Naive {
     fn seat(&self, id: JobId, frame: u32, surplus: &Surplus, on_own: bool) -> Seat {
         let job = self.job(id);
         let mut left: Vec<u32> = (0..frame).collect();
-        let mut cpus: BTreeMap<HostId, Vec<u32>> = BTreeMap::new();
+        let mut cpus: Columns = BTreeMap::new();
         for (&host, &width) in &job.span.cpus {
             let may_have = |cpu: u32, row: u32| {
                 self.holders(id, host, cpu, row).iter().all(|it| surplus.contains_key(it))
@@ -197,7 +199,7 @@ impl Naive {
         }
     }
 
-    fn set(&mut self, id: JobId, cpus: BTreeMap<HostId, Vec<u32>>, mut rows: Vec<u32>) {
+    fn set(&mut self, id: JobId, cpus: Columns, mut rows: Vec<u32>) {
         rows.sort_unstable();
         let job = self.job_mut(id);
         (job.cpus, job.rows) = (cpus, rows);
@@ -230,7 +232,7 @@ impl Naive {
     }
 
     /// A job without the last row of the frame, if it can be.
-    fn without_last(&self, id: JobId, last: u32) -> Option<(BTreeMap<HostId, Vec<u32>>, Vec<u32>)> {
+    fn without_last(&self, id: JobId, last: u32) -> Option<(Columns, Vec<u32>)> {
         let job = self.job(id);
         let mut rows: Vec<u32> = job.rows.iter().copied().filter(|&row| row != last).collect();
         let own = self.seat(id, last, &Surplus::new(), true);
@@ -252,7 +254,11 @@ impl Naive {
             let last = self.frame() - 1;
             let mut after = self.clone();
             let mut now = moved.clone();
-            for job in self.jobs.iter().filter(|job| job.rows.contains(&last)) {
+            let can_do_without =
+                |job: &&Job| job.rows.len() as u32 > self.rows_due(job.id, self.least);
+            let holders = || self.jobs.iter().filter(|job| job.rows.contains(&last));
+            let ordered = holders().filter(|it| !can_do_without(it));
+            for job in ordered.chain(holders().filter(can_do_without)) {
                 now.insert(job.id);
                 let Some((cpus, rows)) = after.without_last(job.id, last) else { return };
                 after.set(job.id, cpus, rows);

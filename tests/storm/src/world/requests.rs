@@ -430,7 +430,7 @@ impl World {
             roster.tree.retain(|&other| other != pid);
             roster.tree.push(pid);
         } else {
-            let members = self.machine.borrow().in_group(job);
+            let members = self.machine.borrow().in_group(job).into_iter().collect();
             let joined = JoinedProcess {
                 pid,
                 origin: "other".into(),

@@ -15,6 +15,14 @@ fn is_off(has: u32, due: u32) -> bool {
     has.abs_diff(due) * 100 > due * TOLERANCE_PERCENT
 }
 
+/// The columns on which a job may have other rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Columns {
+    /// Those that it has.
+    Own,
+    Any,
+}
+
 impl Matrix {
     /// A spanning job starts. It gets the rows that it is due (L15): free ones, then those that its
     /// neighbours hold beyond what they are due beside it. Where these are too few for the job's
@@ -53,7 +61,7 @@ impl Matrix {
         self.leave(job);
         self.settle();
         let mut moved = BTreeSet::new();
-        self.repack(&mut moved);
+        self.repack(&mut moved, Columns::Own);
         Ok(self.change(moved))
     }
 
@@ -62,7 +70,7 @@ impl Matrix {
     /// within the tolerance, or there is no more to be had on its columns.
     pub fn adjust(&mut self) -> Change {
         let mut moved = BTreeSet::new();
-        self.repack(&mut moved);
+        self.repack(&mut moved, Columns::Any);
         let mut below: Vec<(Reverse<u64>, JobId)> = Vec::new();
         for (&job, it) in &self.jobs {
             let (has, due) = (it.placement.rows.len(), self.due(job));
@@ -134,7 +142,7 @@ impl Matrix {
     }
 
     /// Shortens the frame, row by row from its end, as far as all jobs of a row can do without it.
-    fn repack(&mut self, moved: &mut BTreeSet<JobId>) {
+    fn repack(&mut self, moved: &mut BTreeSet<JobId>, columns: Columns) {
         while self.frame > self.least_frame {
             let last = self.frame - 1;
             let holds = |(_, it): &(&JobId, &Job)| it.placement.rows.contains(last);
@@ -148,7 +156,7 @@ impl Matrix {
             holders.sort_by_key(|&job| self.rows_of(job).len() > self.least(job));
             let mut before = Vec::new();
             for &job in &holders {
-                let Some(placement) = self.without_last(job, last) else { break };
+                let Some(placement) = self.without_last(job, last, columns) else { break };
                 before.push((job, self.hold(job, placement)));
             }
             if before.len() < holders.len() {
@@ -161,8 +169,8 @@ impl Matrix {
     }
 
     /// The placement of a job without the last row: with a free one instead, else with one row
-    /// fewer where its share of the least frame is met, else on other columns.
-    fn without_last(&self, job: JobId, last: u32) -> Option<Placement> {
+    /// fewer where its share of the least frame is met, else on other columns if it may.
+    fn without_last(&self, job: JobId, last: u32, columns: Columns) -> Option<Placement> {
         let own = &self.jobs[&job].placement;
         let mut rows = own.rows.clone();
         rows.remove(last);
@@ -175,6 +183,9 @@ impl Matrix {
         let least = self.least(job);
         if rows.len() >= least {
             return Some(Placement { cpus: on_own.cpus, rows });
+        }
+        if columns == Columns::Own {
+            return None;
         }
         let seat = self.seat(job, last, own.rows.len(), &none);
         let rows: Rows = seat.free.iter().take(own.rows.len() as usize).collect();

@@ -27,8 +27,8 @@
 //!    others then have a smaller part of the frame, until they are given new rows, too.
 //! 3. Once a job has gone, and before each adjustment, the frame is repacked: a job with an entry
 //!    in the last row takes a free row instead; or does without, where it has its share of the
-//!    least frame; or goes to other columns. Where all jobs of the row can, the frame is a row
-//!    shorter.
+//!    least frame; or, at an adjustment, goes to other columns. Where all jobs of the row can, the
+//!    frame is a row shorter.
 //! 4. The adjustment (L16) gives rows to the jobs that lack the most, first free ones, then those
 //!    of others with a surplus, and takes what is left of surpluses. Up to 3 % of what a job is due
 //!    it leaves alone.
@@ -41,10 +41,10 @@
 //! | | 16 hosts, 5 jobs | 64 hosts, 5 jobs | 64 hosts, 9 jobs |
 //! |---|---|---|---|
 //! | | frame, share, moves | frame, share, moves | frame, share, moves |
-//! | first fit | 1.105, 0.970, 1.29 | 1.177, 0.942, 0.84 | 1.538, 0.920, 1.83 |
+//! | first fit | 1.105, 0.970, 1.29 | 1.177, 0.942, 0.84 | 1.538, 0.920, 1.82 |
 //! | best fit | 1.096, 0.970, 1.19 | 1.179, 0.946, 0.92 | 1.494, 0.927, 1.92 |
-//! | buddy | 1.111, 0.969, 1.72 | 1.211, 0.945, 1.38 | 1.605, 0.913, 3.01 |
-//! | most room | 1.095, 0.971, 1.12 | 1.179, 0.946, 0.85 | 1.398, 0.935, 2.09 |
+//! | buddy | 1.111, 0.969, 1.72 | 1.211, 0.945, 1.38 | 1.605, 0.913, 3.00 |
+//! | most room | 1.095, 0.971, 1.12 | 1.179, 0.946, 0.85 | 1.398, 0.935, 2.08 |
 //!
 //! All four have their rows unified when the frame is repacked. A job of many hosts can have only
 //! the rows that all of them leave. Tight columns on the first host, by best fit or by blocks of

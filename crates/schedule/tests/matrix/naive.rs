@@ -232,7 +232,7 @@ impl Naive {
     }
 
     /// A job without the last row of the frame, if it can be.
-    fn without_last(&self, id: JobId, last: u32) -> Option<(Columns, Vec<u32>)> {
+    fn without_last(&self, id: JobId, last: u32, elsewhere: bool) -> Option<(Columns, Vec<u32>)> {
         let job = self.job(id);
         let mut rows: Vec<u32> = job.rows.iter().copied().filter(|&row| row != last).collect();
         let own = self.seat(id, last, &Surplus::new(), true);
@@ -244,12 +244,15 @@ impl Naive {
         if rows.len() >= least {
             return Some((own.cpus, rows));
         }
+        if !elsewhere {
+            return None;
+        }
         let mut other = self.seat(id, last, &Surplus::new(), false);
         other.free.truncate(job.rows.len());
         (other.free.len() >= least.min(job.rows.len())).then_some((other.cpus, other.free))
     }
 
-    fn repack(&mut self, moved: &mut BTreeSet<JobId>) {
+    fn repack(&mut self, moved: &mut BTreeSet<JobId>, elsewhere: bool) {
         while self.frame() > self.least {
             let last = self.frame() - 1;
             let mut after = self.clone();
@@ -260,7 +263,9 @@ impl Naive {
             let ordered = holders().filter(|it| !can_do_without(it));
             for job in ordered.chain(holders().filter(can_do_without)) {
                 now.insert(job.id);
-                let Some((cpus, rows)) = after.without_last(job.id, last) else { return };
+                let Some((cpus, rows)) = after.without_last(job.id, last, elsewhere) else {
+                    return;
+                };
                 after.set(job.id, cpus, rows);
             }
             if now.len() > MAX_MOVES {
@@ -272,7 +277,7 @@ impl Naive {
 
     fn adjust(&mut self) -> BTreeSet<JobId> {
         let mut moved = BTreeSet::new();
-        self.repack(&mut moved);
+        self.repack(&mut moved, true);
         let frame = self.frame();
         let ids: Vec<JobId> = self.jobs.iter().map(|job| job.id).collect();
         let mut surplus = self.surplus(|_| true);
@@ -321,7 +326,7 @@ impl Naive {
             Step::Remove(job) => {
                 self.jobs.retain(|it| it.id != JobId(*job));
                 let mut moved = BTreeSet::new();
-                self.repack(&mut moved);
+                self.repack(&mut moved, false);
                 Some(moved)
             }
             Step::Load(host, load) => {

@@ -4,9 +4,10 @@
 //! `cargo run --release -p gang-schedule --example packing` prints the figures.
 //!
 //! Streams of jobs are like those of the archives of parallel workloads: most widths are powers of
-//! two, run times are heavy-tailed (log-uniform over four decades), arrivals are Poisson. A job is
-//! spread evenly over hosts that the launcher chose: those with the fewest jobs, from a random one
-//! on. It progresses by the share of rows that it has. All ways get the same streams.
+//! two, run times are heavy-tailed (log-uniform over three decades), arrivals are Poisson. A job is
+//! spread evenly over hosts that the launcher chose: of twice as many neighbours, the half whose
+//! jobs have the fewest columns. It progresses by the share of rows that it has. All ways get the
+//! same streams.
 
 use fastrand::Rng;
 use gang_schedule::matrix::fit::{Choice, Fit, most_room};
@@ -110,7 +111,7 @@ struct Sums {
     changes: f64,
 }
 
-/// The hosts of a job: of as many neighbours, those with the fewest jobs.
+/// The hosts of a job, as the launcher chooses them.
 fn launch(span: &Span, matrix: &Matrix, hosts: u32) -> Span {
     let mut of_host = vec![0; hosts as usize];
     for (_, span, _) in matrix.jobs() {

@@ -6,8 +6,8 @@ use gang_schedule::{Config, CpuSet, Event, JobId, Schedule, Spec, Topology, chec
 /// LLNL's example: a spanning job of 4 CPUs is due every other slice of 8 CPUs. Of two gangs of 4
 /// CPUs, one fits beside it.
 ///
-/// The schedule takes the CPUs that are left as those online. It forgets the turns of a gang that is
-/// wider than these, so that such a gang would wait: that takes an input of its own.
+/// The schedule takes the CPUs that are left as those online. It forgets the turns of a gang that
+/// is wider than these. Such a gang would wait: that takes an input of its own.
 #[test]
 fn gangs_of_one_host_are_placed_on_what_is_left() {
     let here = HostId(7);

@@ -61,7 +61,7 @@ impl Naive {
         self.jobs.iter_mut().find(|job| job.id == id).unwrap()
     }
 
-    /// What a job asks for.
+    /// The weight that a job asks for.
     fn asks(span: &Span) -> u128 {
         let percent = match span.class {
             Class::Express => 10_000,

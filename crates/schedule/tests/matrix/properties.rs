@@ -1,4 +1,4 @@
-//! What holds of every matrix, whatever happened to it.
+//! The invariants of every matrix, after any history.
 
 use crate::naive::{self, Naive};
 use crate::random::{self, Step};

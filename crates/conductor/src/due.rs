@@ -1,12 +1,12 @@
 //! What is to be done now, and when to ask again.
 //!
-//! Problem: the machine is to be looked at, and plans are to be there in time, but each waking of the
-//! conductor's thread takes a CPU from a gang.
+//! Problem: the machine is to be looked at, and plans are to be there in time, but each waking of
+//! the conductor's thread takes a CPU from a gang.
 //!
 //! Approach: [`Conductor::due`] says what is due, and for how long nothing is. Looks come at the
 //! ends of gaps, when short tasks have been served. Plans come with the look before the last ones
-//! run out, or a lead before the boundary from which a change shows. The lead is as long as planning
-//! takes.
+//! run out, or a lead before the boundary from which a change shows. The lead is as long as
+//! planning takes.
 
 use std::collections::BTreeSet;
 

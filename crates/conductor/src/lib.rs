@@ -4,8 +4,8 @@
 //! daemon, by a test from a seed, and by a simulator.
 //!
 //! A [`Conductor`] holds the jobs. [`life`] has the states of a job, and what may happen in each.
-//! [`due`] says when plans are made, and [`planning`] makes them. [`effects`] has the effects of decisions,
-//! in their order. [`published`](Conductor) remembers from when a change shows.
+//! [`due`] says when plans are made, and [`planning`] makes them. [`effects`] has the effects of
+//! decisions, in their order. [`published`](Conductor) remembers from when a change shows.
 //!
 //! - [`accounts`]: on whose account the time of a job is.
 //! - [`activity`]: when a job falls asleep, and when it wakes.

@@ -1,8 +1,8 @@
 //! How gangs are raised in their slots.
 //!
 //! A gang is raised thread by thread, as one that is wider than its slot, as a whole because its
-//! threads are short-lived, or not at all while nobody else wants a CPU. The mode is chosen with the
-//! plans, and holds from the timetable on that is made of them.
+//! threads are short-lived, or not at all while nobody else wants a CPU. The mode is chosen with
+//! the plans, and holds from the timetable on that is made of them.
 
 use std::collections::BTreeSet;
 

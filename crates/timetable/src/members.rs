@@ -1,7 +1,7 @@
 //! The threads of a job: what each had before, what it has, and what follows from both.
 //!
-//! Problem: the owners of threads change what gangd gives to these, at any moment, and what a thread
-//! has is read some time later. A release gives each thread what its owner wants.
+//! Problem: the owners of threads change what gangd gives to these, at any moment, and what a
+//! thread has is read some time later. A release gives each thread what its owner wants.
 //!
 //! Approach: of each thread there is what its owner gave it. What it has now and gangd did not give
 //! is its owner's new wish. Threads that are seen for the first time have inherited from their

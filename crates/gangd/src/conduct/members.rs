@@ -3,9 +3,9 @@
 //! Problem: a thread is in one job at most, and the numbers of threads that have ended are given to
 //! others. What is read of one job depends on what the others have.
 //!
-//! Approach: a job is read as a whole, without the members of others. Threads that it lost, and that
-//! live on, are lowered by a thread of their own. Single threads are looked at by another one, and
-//! what it saw is taken at the next reading.
+//! Approach: a job is read as a whole, without the members of others. Threads that it lost, and
+//! that live on, are lowered by a thread of their own. Single threads are looked at by another one,
+//! and what it saw is taken at the next reading.
 
 use std::collections::BTreeSet;
 

@@ -4,8 +4,8 @@
 //! function that runs on that thread ([`super::requests::Handle`]).
 //!
 //! The decisions are those of [`gang_conductor`]. Beside them stand the [descriptors] of each job
-//! ([`super::registry`]). What changes either is a method here; [`super::members`] reads who is in a
-//! job, and [`super::leaving`] is of those that leave.
+//! ([`super::registry`]). What changes either is a method here; [`super::members`] reads who is in
+//! a job, and [`super::leaving`] is of those that leave.
 //!
 //! [descriptors]: Descriptors
 

@@ -7,8 +7,8 @@
 //! Approach: a user id stands for the daemon's user of that number where the client is in the
 //! daemon's user namespace. Elsewhere it is nobody's: such a client has power over the jobs alone
 //! that it is itself in, or has just registered, and may name itself and its children. Whatever
-//! cannot be looked at is taken to be elsewhere. A client that has ended while others still have its
-//! socket is nobody, too: its number may be another's.
+//! cannot be looked at is taken to be elsewhere. A client that has ended while others still have
+//! its socket is nobody, too: its number may be another's.
 
 use std::{
     io,

@@ -1,4 +1,4 @@
-//! What is to be done now, and when to ask again.
+//! The step that is due now, and when to ask again.
 //!
 //! Problem: the machine is to be looked at, and plans are to be there in time, but each waking of
 //! the conductor's thread takes a CPU from a gang.

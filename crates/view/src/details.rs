@@ -38,7 +38,7 @@ fn decision(job: &v1::Job) -> Option<String> {
     Some(format!("{policy}{gain}: {because}"))
 }
 
-/// What a job is still given that stays in the cgroups of its caller.
+/// The guarantee of a job that stays in the cgroups of its caller.
 fn guarantee_left(job: &v1::Job) -> Option<&'static str> {
     let kept_by = job.kept_by.as_deref()?;
     // These bind ordinary threads alone, or let nobody be real-time.

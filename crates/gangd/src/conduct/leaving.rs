@@ -1,7 +1,7 @@
 //! Processes and single threads that leave their jobs.
 //!
-//! Who leaves is on file of its job until it has nothing of gangd's any more: the record names it,
-//! and the roster knows it, but the next timetables do not have it.
+//! A process that leaves is on file of its job until it has nothing of gangd's any more: the record
+//! names it, and the roster knows it, but the next timetables do not have it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Who is in the jobs: what was read of threads goes to the decisions.
+//! The members of jobs: what was read of threads goes to the decisions.
 //!
 //! Problem: a thread is in one job at most, and the numbers of threads that have ended are given to
 //! others. What is read of one job depends on what the others have.

@@ -595,6 +595,17 @@ mod tests {
 
     use super::*;
 
+    /// The groups of a daemon in a directory.
+    fn opened(root: &Path) -> Cgroups {
+        let means = Means {
+            hierarchies: Hierarchies::default(),
+            groups: Some(root.into()),
+            cpu: CpuControl::None,
+            findings: Vec::new(),
+        };
+        Cgroups::open(Roots::default(), &means, Backend::Freeze, "gangd", Leave::default())
+    }
+
     #[test]
     fn cpu_controller_is_turned_on_at_the_root() {
         let root = tempfile::tempdir().unwrap();
@@ -665,14 +676,7 @@ mod tests {
             memory: None,
             other: None,
         };
-        let means = Means {
-            hierarchies: Hierarchies::default(),
-            groups: Some(root.path().into()),
-            cpu: CpuControl::None,
-            findings: Vec::new(),
-        };
-        let cgroups =
-            Cgroups::open(Roots::default(), &means, Backend::Freeze, "gangd", Leave::default());
+        let cgroups = opened(root.path());
         let mut sleeper = Command::new("sleep").arg("600").spawn().unwrap();
         let process = ProcessHandle::open(sleeper.id()).unwrap();
         let written = || {
@@ -712,14 +716,7 @@ mod tests {
             memory: None,
             other: None,
         };
-        let means = Means {
-            hierarchies: Hierarchies::default(),
-            groups: Some(root.path().into()),
-            cpu: CpuControl::None,
-            findings: Vec::new(),
-        };
-        let cgroups =
-            Cgroups::open(Roots::default(), &means, Backend::Freeze, "gangd", Leave::default());
+        let cgroups = opened(root.path());
         let process = ProcessHandle::open(std::process::id()).unwrap();
         let joined = JoinedProcess {
             pid: process.pid,

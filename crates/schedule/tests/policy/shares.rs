@@ -114,7 +114,7 @@ fn the_cap_holds_without_load() {
     shares_are(schedule, 100, &[90]);
 }
 
-/// What a user may do to a job of his at any moment.
+/// A change that a user may make to a job of his at any moment.
 #[derive(Clone, Copy, Debug)]
 enum Toggle {
     Class(Class),

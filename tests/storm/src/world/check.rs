@@ -138,13 +138,14 @@ impl World {
                 Eligibility::Asleep if job.standing == Standing::Filling => {}
                 _ => drop(self.crowded.remove(id)),
             }
-            // Until the daemon has planned again.
+            // Until the daemon has planned again. One that does not run plans nothing.
             let waits_for_itself = matches!(
                 core.eligibility(job),
                 Eligibility::TooManyThreads | Eligibility::Unplaceable
             );
             if waits_for_itself && is_paused(standing) {
                 let since_ns = *self.still.entry(*id).or_insert(self.now.monotonic_ns);
+                let since_ns = since_ns.max(self.held_up_until_ns);
                 if since_ns + SETTLED_NS < self.now.monotonic_ns {
                     wrong.push(format!("who keeps itself out of the rows can run: job {id}"));
                 }

@@ -114,7 +114,7 @@ impl CpuSet {
     }
 
     /// The greatest member.
-    pub(crate) fn last(&self) -> Option<u32> {
+    pub fn last(&self) -> Option<u32> {
         let word = self.words.last()?;
         Some(self.words.len() as u32 * 64 - 1 - word.leading_zeros())
     }

@@ -65,6 +65,7 @@
 //! The whole is compared with a naive version (tests/matrix/naive.rs). LLNL's example of L15 is a
 //! script (tests/matrix/scripts/llnl.txt).
 
+mod apply;
 mod change;
 pub mod fit;
 pub mod frame;
@@ -77,7 +78,7 @@ pub use rows::Rows;
 pub use span::{Change, HostId, Load, Placement, Refused, Span};
 
 use crate::schedule::MAX_JOBS;
-use crate::{Config, JobId, MAX_CPUS, Slot, Spec};
+use crate::{Config, CpuSet, JobId, MAX_CPUS, Slot, Spec};
 use fit::{Fit, most_room};
 use std::collections::BTreeMap;
 
@@ -194,28 +195,7 @@ impl Matrix {
     /// [`Refused::Rows`]. Nothing was changed then.
     pub fn restore(&mut self, job: JobId, span: Span, placement: Placement) -> Result<(), Refused> {
         self.validate(job, &span)?;
-        let Placement { cpus, rows } = &placement;
-        let widths = cpus.iter().map(|(host, cpus)| (host, cpus.len() as u32));
-        if !widths.eq(span.cpus.iter().map(|(host, &width)| (host, width))) {
-            return Err(Refused::OtherCpus { job });
-        }
-        let (max, last) = (self.longest(), rows.last());
-        if last.is_none_or(|last| last >= max) {
-            return Err(Refused::Rows { rows: last.map_or(0, |last| last.saturating_add(1)), max });
-        }
-        for (&host, cpus) in cpus {
-            let of = &self.hosts[&host];
-            if cpus.last().is_some_and(|last| last >= of.cpus()) {
-                return Err(Refused::OtherCpus { job });
-            }
-            for &other in of.shares.keys() {
-                let theirs = &self.jobs[&other].placement;
-                if !theirs.rows.is_disjoint(rows) && !theirs.cpus[&host].is_disjoint(cpus) {
-                    let rows = rows.iter().filter(|&row| theirs.rows.contains(row)).collect();
-                    return Err(Refused::Taken { job, other, host, rows });
-                }
-            }
-        }
+        self.check_fit(job, &span, &placement)?;
         self.join(job, span);
         self.hold(job, placement);
         self.settle();
@@ -248,6 +228,13 @@ impl Matrix {
         let placed = jobs.map(|job| (*job, &self.jobs[job].placement));
         let in_row = placed.filter(|(_, placement)| placement.rows.contains(row));
         in_row.map(|(job, it)| Slot { job, cpus: it.cpus[&host].clone() }).collect()
+    }
+
+    /// The entries of a host: jobs, by id, with their rows and the CPUs that they have there.
+    pub fn entries(&self, host: HostId) -> impl Iterator<Item = (JobId, &Rows, &CpuSet)> {
+        let jobs = self.hosts.get(&host).into_iter().flat_map(|host| host.shares.keys());
+        let placed = jobs.map(|job| (*job, &self.jobs[job].placement));
+        placed.filter_map(move |(job, it)| Some((job, &it.rows, it.cpus.get(&host)?)))
     }
 
     /// The hosts and how many columns they have. Their columns stand side by side in this order.
@@ -293,6 +280,33 @@ impl Matrix {
             let there = self.hosts.get(&host).ok_or(Refused::UnknownHost { host })?.cpus();
             if !(1..=there).contains(&cpus) {
                 return Err(Refused::TooWide { host, cpus, there });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a job can have these entries beside all others.
+    fn check_fit(&self, job: JobId, span: &Span, placement: &Placement) -> Result<(), Refused> {
+        let Placement { cpus, rows } = placement;
+        let widths = cpus.iter().map(|(host, cpus)| (host, cpus.len() as u32));
+        if !widths.eq(span.cpus.iter().map(|(host, &width)| (host, width))) {
+            return Err(Refused::OtherCpus { job });
+        }
+        let (max, last) = (self.longest(), rows.last());
+        if last.is_none_or(|last| last >= max) {
+            return Err(Refused::Rows { rows: last.map_or(0, |last| last.saturating_add(1)), max });
+        }
+        for (&host, cpus) in cpus {
+            let of = &self.hosts[&host];
+            if cpus.last().is_some_and(|last| last >= of.cpus()) {
+                return Err(Refused::OtherCpus { job });
+            }
+            for &other in of.shares.keys().filter(|&&other| other != job) {
+                let theirs = &self.jobs[&other].placement;
+                if !theirs.rows.is_disjoint(rows) && !theirs.cpus[&host].is_disjoint(cpus) {
+                    let rows = rows.iter().filter(|&row| theirs.rows.contains(row)).collect();
+                    return Err(Refused::Taken { job, other, host, rows });
+                }
             }
         }
         Ok(())

@@ -1,0 +1,538 @@
+//! Changes of the registry: what a host wishes becomes one transaction.
+//!
+//! Problem. Any host may change the matrix at any moment, and no row may have two jobs on one CPU.
+//! No host knows whether another one changes something just now.
+//!
+//! Approach. A change is worked out by the pure planner from the revision that the host has read.
+//! Its transaction compares the matrix's [`State`], which every change writes anew: of two changes
+//! that were worked out from the same revision, one is committed, and the other is worked out
+//! again from what the first one left.
+//!
+//! Each change names the slice from which it holds. That is never before the slice of the change
+//! before, and so far ahead ([`State::lead_ns`]) that all live hosts have read it by then.
+//!
+//! Properties: what is refused changes nothing, and says why; a transaction has
+//! [`OPS_MAX`](crate::store::OPS_MAX) operations at most; a job's record is written by the host
+//! where it was registered alone; where a record is of a newer version, nothing is changed here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gang_schedule::matrix::{Change, HostId, Load, Matrix, Span};
+use gang_schedule::{JobId, UserId, clock};
+
+use crate::keys::{Key, is_name};
+use crate::record::{
+    Alive, Entries, Fault, Host, Job, OnHostLost, Settings, State, Users, Wanted, class, encode,
+};
+use crate::store::{Is, OPS_MAX, Op, Revision, Txn};
+use crate::view::View;
+
+/// The number of the first job of a cluster. Jobs of one host have smaller ones.
+pub const FIRST_JOB: u64 = 1_000_000_000;
+
+/// Bounds of how long before its slice a change is committed.
+pub const LEAD_NS: std::ops::RangeInclusive<u64> = 20_000_000..=5_000_000_000;
+/// The lead of a new cluster.
+const FIRST_LEAD_NS: u64 = 100_000_000;
+
+/// The user that wishes something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct By {
+    pub uid: u32,
+    pub name: String,
+}
+
+/// A wish of a host, or of a user of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wish {
+    /// This host joins the cluster, or comes back with other CPUs.
+    Join { cpus: u32, machine: String },
+    /// This host leaves the cluster for good.
+    Leave,
+    /// A user of this host registers a job.
+    Register(Job),
+    /// A user wants a job in another state on all hosts.
+    Want { job: JobId, wanted: Wanted, by: By },
+    /// A user wants another class or weight for a job.
+    Set { job: JobId, class: Option<String>, weight: Option<u32>, by: By },
+    /// A job that was registered here has ended.
+    Remove { job: JobId },
+    /// This host becomes the one that adjusts, if there is none.
+    Elect,
+    /// The host that adjusts looks at all hosts and jobs.
+    Tend,
+}
+
+/// Why a wish was not granted. Nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("the registry has no cluster {0:?}: `gang cluster init` makes one")]
+    NoCluster(String),
+    #[error("the registry's record {key} is not used here, so that nothing is changed: {fault}")]
+    Faulty { key: String, fault: Fault },
+    #[error("{0:?} cannot be the name of a host: letters, digits, dots, - and _ can")]
+    Name(String),
+    #[error(
+        "host {name} is in the cluster already as another machine ({machine}): give this one \
+         another name, or let the other one leave"
+    )]
+    OtherMachine { name: String, machine: String },
+    #[error("the cluster has {0} hosts already, which is the most")]
+    TooManyHosts(u32),
+    #[error("host {0} is not in the cluster")]
+    NoHost(String),
+    #[error("host {0} is in the cluster, and away")]
+    Away(String),
+    #[error("host {host} takes no spanning jobs: {why}")]
+    Unwilling { host: String, why: String },
+    #[error("there is no job {0} in the cluster")]
+    NoJob(JobId),
+    #[error("job {job} is not yours: it is of user {owner}")]
+    NotOwner { job: JobId, owner: String },
+    #[error("job {job} was registered at host {host}, which removes it")]
+    OfOtherHost { job: JobId, host: String },
+    #[error("job {0} is being killed")]
+    Killed(JobId),
+    #[error(transparent)]
+    Job(Fault),
+    #[error(transparent)]
+    Matrix(gang_schedule::matrix::Refused),
+    #[error("the change would have {ops} operations and {bytes} bytes, more than etcd takes")]
+    TooLarge { ops: usize, bytes: usize },
+    #[error("etcd did not take the change: {0}")]
+    Store(String),
+    #[error("the registry cannot be reached, so that nothing of the cluster can be changed")]
+    Unreachable,
+    #[error("the registry did not answer: the change is done, or not")]
+    Unanswered,
+}
+
+/// What was granted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Granted {
+    /// The job has this number, and slots from this slice on.
+    Registered { job: JobId, from_slice: u64 },
+    /// It holds from this slice on; now where nothing was to be changed.
+    Done { from_slice: u64 },
+}
+
+/// A wish as a transaction, and the answer once it is committed. Without operations there is
+/// nothing to commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Draft {
+    pub txn: Txn,
+    pub granted: Granted,
+}
+
+/// All that a change is worked out from.
+#[derive(Debug, Clone, Copy)]
+pub struct From<'a> {
+    pub view: &'a View,
+    /// The hosts that are alive, as they were read last.
+    pub alive: &'a BTreeMap<String, Alive>,
+    /// The name of this host.
+    pub host: &'a str,
+    pub now_ns: u64,
+}
+
+/// The transactions of a new cluster's first records. It fails where there is a cluster already.
+pub fn init(keys: &crate::keys::Keys, settings: &Settings) -> Result<Txn, Refused> {
+    let settings_key = keys.of(&Key::Settings);
+    Matrix::new(settings.config(), settings.rows).map_err(Refused::Matrix)?;
+    let (next_job, lead_ns, frame) = (FIRST_JOB, FIRST_LEAD_NS, settings.rows);
+    let state = State { next_job, lead_ns, frame, ..State::default() };
+    let put = |key: String, value: String| Op::Put { key, value, leased: false };
+    Ok(Txn {
+        compares: vec![(settings_key.clone(), Is::Absent)],
+        ops: vec![put(settings_key, encode(settings)), put(keys.of(&Key::State), encode(&state))],
+    })
+}
+
+/// Works out a wish.
+///
+/// # Errors
+/// [`Refused`].
+pub fn draft(from: From, wish: &Wish) -> Result<Draft, Refused> {
+    let desk = Desk::new(from)?;
+    let draft = match wish {
+        Wish::Join { cpus, machine } => desk.join(*cpus, machine)?,
+        Wish::Leave => desk.leave()?,
+        Wish::Register(job) => desk.register(job)?,
+        Wish::Want { job, wanted, by } => desk.want(*job, *wanted, by)?,
+        Wish::Set { job, class, weight, by } => desk.set(*job, class.as_deref(), *weight, by)?,
+        Wish::Remove { job } => desk.remove(*job)?,
+        Wish::Elect => desk.elect(),
+        Wish::Tend => desk.tend()?,
+    };
+    let (ops, bytes) = (draft.txn.ops.len(), draft.txn.bytes());
+    if draft.txn.is_within_limits() { Ok(draft) } else { Err(Refused::TooLarge { ops, bytes }) }
+}
+
+/// The registry as a change finds it, and what the change writes.
+struct Desk<'a> {
+    from: From<'a>,
+    settings: &'a Settings,
+    state: &'a State,
+    modified: Revision,
+    matrix: &'a Matrix,
+    /// The slice from which the change holds.
+    from_slice: u64,
+    /// The rows of a frame from then on.
+    frame: u32,
+    ops: Vec<Op>,
+}
+
+impl<'a> Desk<'a> {
+    fn new(from: From<'a>) -> Result<Desk<'a>, Refused> {
+        let view = from.view;
+        let newer = view.faults().iter().find(|(_, fault)| matches!(fault, Fault::Newer { .. }));
+        let of_all = [Key::Settings, Key::State].map(|key| view.keys().of(&key));
+        let of_all = of_all.iter().find_map(|key| view.faults().get_key_value(key));
+        if let Some((key, fault)) = newer.or(of_all) {
+            return Err(Refused::Faulty { key: key.clone(), fault: fault.clone() });
+        }
+        let known = (view.settings(), view.state(), view.matrix());
+        let (Some(settings), Some((state, modified)), Some(matrix)) = known else {
+            return Err(Refused::NoCluster(view.keys().registry()));
+        };
+        let ahead = clock::slice_at(matrix.config(), from.now_ns + state.lead_ns) + 1;
+        let from_slice = ahead.max(state.from_slice);
+        let (frame, ops) = (matrix.frame(), Vec::new());
+        Ok(Desk { from, settings, state, modified, matrix, from_slice, frame, ops })
+    }
+
+    /// The transaction, with the state that every change of the matrix writes.
+    fn finish(mut self, granted: Granted, state: State) -> Draft {
+        let key = self.from.view.keys().of(&Key::State);
+        let compares = vec![(key, Is::ModifiedAt(self.modified))];
+        let (change, from_slice, frame) = (state.change + 1, self.from_slice, self.frame);
+        self.put(&Key::State, encode(State { change, from_slice, frame, ..state }));
+        Draft { txn: Txn { compares, ops: self.ops }, granted }
+    }
+
+    fn done(self) -> Draft {
+        let (from_slice, state) = (self.from_slice, self.state.clone());
+        self.finish(Granted::Done { from_slice }, state)
+    }
+
+    /// Nothing is to be changed.
+    fn nothing(self) -> Draft {
+        let from_slice = clock::slice_at(self.matrix.config(), self.from.now_ns);
+        Draft { txn: Txn::default(), granted: Granted::Done { from_slice } }
+    }
+
+    fn put(&mut self, key: &Key, value: String) {
+        let key = self.from.view.keys().of(key);
+        self.ops.push(Op::Put { key, value, leased: false });
+    }
+
+    fn delete(&mut self, key: &Key) {
+        let key = self.from.view.keys().of(key);
+        self.ops.push(Op::Delete { key });
+    }
+
+    /// The matrix with the loads of the hosts that are alive.
+    fn loaded(&self) -> Matrix {
+        let mut matrix = self.matrix.clone();
+        for (name, alive) in self.from.alive {
+            let Some(host) = self.from.view.hosts().get(name) else { continue };
+            let of_users = alive.of_users.iter().map(|(&uid, &count)| (UserId(uid), count));
+            let load = Load { threads: alive.threads, of_users: of_users.collect() };
+            // A host that counts wrongly, or that the matrix has no room for, has no load.
+            let _ = matrix.set_load(HostId(host.number), load);
+        }
+        matrix
+    }
+
+    /// Writes the new placements of a change, except that of one job.
+    fn place(&mut self, change: &Change, except: Option<JobId>) {
+        self.frame = change.frame;
+        for (&job, placement) in change.placed.iter().filter(|(job, _)| Some(**job) != except) {
+            let Some(entries) = self.from.view.entries(job) else { continue };
+            let mut entries = entries.clone();
+            entries.place(placement);
+            self.put(&Key::Entries(job), encode(&entries));
+        }
+    }
+
+    fn join(mut self, cpus: u32, machine: &str) -> Result<Draft, Refused> {
+        let name = self.from.host;
+        if !is_name(name) {
+            return Err(Refused::Name(name.to_owned()));
+        }
+        let hosts = self.from.view.hosts();
+        if let Some(known) = hosts.get(name) {
+            if known.machine != machine {
+                let machine = known.machine.clone();
+                return Err(Refused::OtherMachine { name: name.to_owned(), machine });
+            }
+            if known.cpus == cpus {
+                return Ok(self.nothing());
+            }
+            self.check_unused(known.number)?;
+        }
+        let taken: BTreeSet<u32> = hosts.values().map(|host| host.number).collect();
+        let known = hosts.get(name).map(|host| host.number);
+        let number =
+            known.or_else(|| (0..crate::record::HOSTS_MAX).find(|number| !taken.contains(number)));
+        let number = number.ok_or(Refused::TooManyHosts(crate::record::HOSTS_MAX))?;
+        let host = Host { number, cpus, machine: machine.to_owned() };
+        if known.is_none() {
+            self.matrix.clone().add_host(HostId(number), cpus).map_err(Refused::Matrix)?;
+        }
+        self.put(&Key::Host(name.to_owned()), encode(&host));
+        Ok(self.done())
+    }
+
+    fn check_unused(&self, number: u32) -> Result<(), Refused> {
+        self.matrix.clone().remove_host(HostId(number)).map_err(Refused::Matrix)
+    }
+
+    fn leave(mut self) -> Result<Draft, Refused> {
+        let name = self.from.host;
+        let host = self.from.view.hosts().get(name);
+        let host = host.ok_or_else(|| Refused::NoHost(name.to_owned()))?;
+        self.check_unused(host.number)?;
+        self.delete(&Key::Host(name.to_owned()));
+        if self.from.view.adjuster() == Some(name) {
+            self.delete(&Key::Adjuster);
+        }
+        Ok(self.done())
+    }
+
+    fn register(mut self, job: &Job) -> Result<Draft, Refused> {
+        job.validate().map_err(Refused::Job)?;
+        // An answer that did not come: the job is there.
+        let own = |(_, host, it): &(JobId, &str, &Job)| {
+            *host == self.from.host && it.ticket == job.ticket
+        };
+        if let Some((id, _, _)) = self.from.view.jobs().find(own) {
+            let from_slice = self.state.from_slice;
+            let granted = Granted::Registered { job: id, from_slice };
+            return Ok(Draft { txn: Txn::default(), granted });
+        }
+        let mut cpus = BTreeMap::new();
+        for (name, &count) in &job.cpus {
+            let host = self.from.view.hosts().get(name);
+            let host = host.ok_or_else(|| Refused::NoHost(name.clone()))?;
+            let alive = self.from.alive.get(name).ok_or_else(|| Refused::Away(name.clone()))?;
+            if let Some(why) = &alive.unwilling {
+                return Err(Refused::Unwilling { host: name.clone(), why: why.clone() });
+            }
+            cpus.insert(HostId(host.number), count);
+        }
+        let id = JobId(self.state.next_job.max(FIRST_JOB));
+        let class = class(&job.class).map_err(Refused::Job)?;
+        let span = Span { user: UserId(job.owner.uid), class, weight: job.weight, cpus };
+        let mut matrix = self.loaded();
+        let change = matrix.place(id, span.clone()).map_err(Refused::Matrix)?;
+        self.place(&change, Some(id));
+        let Some(placement) = change.placed.get(&id) else { return Err(Refused::NoJob(id)) };
+        let from_slice = self.from_slice;
+        let entries =
+            Entries { wanted_from: from_slice, ..Entries::new(&span, placement, self.from.host) };
+        self.put(&Key::Job { host: self.from.host.to_owned(), job: id }, encode(job));
+        self.put(&Key::Entries(id), encode(&entries));
+        let state = State { next_job: id.0 + 1, ..self.state.clone() };
+        Ok(self.finish(Granted::Registered { job: id, from_slice }, state))
+    }
+
+    /// The entries of a job that a user may change.
+    fn permitted(&self, id: JobId, by: &By) -> Result<Entries, Refused> {
+        let view = self.from.view;
+        let (Some((_, job)), Some(entries)) = (view.job(id), view.entries(id)) else {
+            return Err(Refused::NoJob(id));
+        };
+        let is_owner = match self.settings.users {
+            Users::Name => by.name == job.owner.name,
+            Users::Uid => by.uid == job.owner.uid,
+        };
+        if by.uid != 0 && !is_owner {
+            return Err(Refused::NotOwner { job: id, owner: job.owner.name.clone() });
+        }
+        Ok(entries.clone())
+    }
+
+    fn want(mut self, id: JobId, wanted: Wanted, by: &By) -> Result<Draft, Refused> {
+        let entries = self.permitted(id, by)?;
+        if entries.wanted == wanted {
+            return Ok(self.nothing());
+        }
+        if entries.wanted == Wanted::Kill {
+            return Err(Refused::Killed(id));
+        }
+        let mut matrix = self.matrix.clone();
+        self.turn_to(&mut matrix, id, entries, wanted)?;
+        Ok(self.done())
+    }
+
+    /// A job is in another wanted state from now on.
+    fn turn_to(
+        &mut self,
+        matrix: &mut Matrix,
+        id: JobId,
+        mut entries: Entries,
+        wanted: Wanted,
+    ) -> Result<(), Refused> {
+        let was_released = entries.rows.is_empty();
+        (entries.wanted, entries.wanted_from) = (wanted, self.from_slice);
+        if wanted == Wanted::Release && matrix.placement(id).is_some() {
+            let change = matrix.remove(id).map_err(Refused::Matrix)?;
+            self.place(&change, Some(id));
+            entries.rows = String::new();
+        } else if wanted == Wanted::Run && was_released {
+            let (span, _) = entries.decode().map_err(Refused::Job)?;
+            let change = matrix.place(id, span).map_err(Refused::Matrix)?;
+            self.place(&change, Some(id));
+            change.placed.get(&id).into_iter().for_each(|it| entries.place(it));
+        }
+        self.put(&Key::Entries(id), encode(&entries));
+        Ok(())
+    }
+
+    fn set(
+        mut self,
+        id: JobId,
+        class_name: Option<&str>,
+        weight: Option<u32>,
+        by: &By,
+    ) -> Result<Draft, Refused> {
+        let mut entries = self.permitted(id, by)?;
+        let (_, job) = self.from.view.job(id).ok_or(Refused::NoJob(id))?;
+        let class_name = class_name.unwrap_or(&entries.class).to_owned();
+        let weight = weight.unwrap_or(entries.weight);
+        Job { class: class_name.clone(), weight, ..job.clone() }
+            .validate()
+            .map_err(Refused::Job)?;
+        if (&class_name, weight) == (&entries.class, entries.weight) {
+            return Ok(self.nothing());
+        }
+        // The rows follow with the next adjustment (L16).
+        (entries.class, entries.weight) = (class_name, weight);
+        self.put(&Key::Entries(id), encode(&entries));
+        Ok(self.done())
+    }
+
+    fn remove(mut self, id: JobId) -> Result<Draft, Refused> {
+        if let Some((host, _)) = self.from.view.job(id) {
+            if host != self.from.host {
+                return Err(Refused::OfOtherHost { job: id, host: host.to_owned() });
+            }
+            self.delete(&Key::Job { host: host.to_owned(), job: id });
+        } else if self.from.view.entries(id).is_none() {
+            return Ok(self.nothing());
+        }
+        self.clear(id)?;
+        Ok(self.done())
+    }
+
+    /// A job has no entries any more; others move to what it leaves.
+    fn clear(&mut self, id: JobId) -> Result<(), Refused> {
+        if self.matrix.placement(id).is_some() {
+            let change = self.matrix.clone().remove(id).map_err(Refused::Matrix)?;
+            self.place(&change, Some(id));
+        }
+        self.delete(&Key::Entries(id));
+        Ok(())
+    }
+
+    /// The key goes with this host's lease.
+    fn elect(self) -> Draft {
+        let from_slice = self.from_slice;
+        let granted = Granted::Done { from_slice };
+        if self.from.view.adjuster().is_some() {
+            return Draft { txn: Txn::default(), granted };
+        }
+        let key = self.from.view.keys().of(&Key::Adjuster);
+        let compares = vec![(key.clone(), Is::Absent)];
+        let put = Op::Put { key, value: self.from.host.to_owned(), leased: true };
+        Draft { txn: Txn { compares, ops: vec![put] }, granted }
+    }
+
+    /// One thing after the other, the first that there is to do: jobs that lost hosts, hosts that
+    /// are back, jobs that nobody has, then the adjustment.
+    fn tend(mut self) -> Result<Draft, Refused> {
+        if self.mark_lost()? || self.clear_abandoned()? {
+            return Ok(self.done());
+        }
+        let change = self.loaded().adjust();
+        let lead_ns = self.lead();
+        if change.placed.is_empty() && lead_ns == self.state.lead_ns {
+            return Ok(self.nothing());
+        }
+        self.place(&change, None);
+        let (from_slice, state) = (self.from_slice, State { lead_ns, ..self.state.clone() });
+        Ok(self.finish(Granted::Done { from_slice }, state))
+    }
+
+    /// Jobs of which a host is away are marked, suspended or released as their owners chose; those
+    /// whose hosts are back are so no longer. As many as one change can have.
+    fn mark_lost(&mut self) -> Result<bool, Refused> {
+        let away = self.from.view.hosts().iter();
+        let away = away.filter(|(name, _)| !self.from.alive.contains_key(*name));
+        let away: BTreeSet<HostId> = away.map(|(_, host)| HostId(host.number)).collect();
+        let mut matrix = self.matrix.clone();
+        let all: Vec<(JobId, &Entries)> = self.from.view.all_entries().collect();
+        let before = self.ops.len();
+        for (id, entries) in all {
+            let (Ok((span, _)), Some((_, job))) = (entries.decode(), self.from.view.job(id)) else {
+                continue;
+            };
+            let lost: BTreeSet<HostId> =
+                span.cpus.into_keys().filter(|host| away.contains(host)).collect();
+            let known = entries.lost();
+            if lost == known {
+                continue;
+            }
+            // A release may move as many as a change can.
+            if job.on_host_lost == OnHostLost::Release && self.ops.len() > before {
+                break;
+            }
+            let mut entries = entries.clone();
+            entries.lose(&lost);
+            let is_new = !lost.is_subset(&known);
+            match (is_new, job.on_host_lost, entries.wanted) {
+                (true, OnHostLost::Suspend, Wanted::Run) => {
+                    self.turn_to(&mut matrix, id, entries, Wanted::Suspend)?;
+                }
+                (true, OnHostLost::Release, Wanted::Run | Wanted::Suspend) => {
+                    self.turn_to(&mut matrix, id, entries, Wanted::Release)?;
+                    break;
+                }
+                _ => self.put(&Key::Entries(id), encode(&entries)),
+            }
+            if self.ops.len() + 2 >= OPS_MAX {
+                break;
+            }
+        }
+        Ok(self.ops.len() > before)
+    }
+
+    /// Entries whose job's record is gone are nobody's: another host wrote them, or the host where
+    /// the job was registered has left.
+    fn clear_abandoned(&mut self) -> Result<bool, Refused> {
+        let view = self.from.view;
+        // A record that cannot be read is there all the same.
+        let is_abandoned = |(id, entries): &(JobId, &Entries)| {
+            let key = Key::Job { host: entries.from.clone(), job: *id };
+            view.job(*id).is_none() && !view.faults().contains_key(&view.keys().of(&key))
+        };
+        let Some((id, _)) = view.all_entries().find(is_abandoned) else { return Ok(false) };
+        self.clear(id)?;
+        Ok(true)
+    }
+
+    /// The lead that the slowest host needs: it rises at once, and falls slowly. Where no change
+    /// was measured, it stays.
+    fn lead(&self) -> u64 {
+        let took_ns = self.from.alive.values().map(|alive| alive.took_ns).max().unwrap_or(0);
+        let lead_ns = self.state.lead_ns;
+        let lead_ns = match took_ns {
+            0 => lead_ns,
+            _ if took_ns > lead_ns - lead_ns / 8 => 2 * took_ns,
+            _ if took_ns < lead_ns / 4 => lead_ns / 2,
+            _ => lead_ns,
+        };
+        lead_ns.clamp(*LEAD_NS.start(), *LEAD_NS.end())
+    }
+}

@@ -1,0 +1,401 @@
+//! The values of the registry's keys: JSON, each with its version.
+//!
+//! A value is read whole or not at all. One of a newer version, one that is cut short, and one that
+//! contradicts another are a [`Fault`], which names what is wrong; nothing else of the registry is
+//! lost by it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::str::FromStr;
+
+use gang_schedule::matrix::{HostId, MAX_ROWS, Placement, Rows, Span};
+use gang_schedule::{Class, Config, CpuSet, Sharing, Spec, UserId};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+/// The version that is written, and the newest that is read.
+pub const VERSION: u32 = 1;
+
+/// A host's number is below it.
+pub const HOSTS_MAX: u32 = 16_384;
+
+/// Why a value is not used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    #[error(
+        "it is of version {version}, and this gangd reads {VERSION} at most: update gangd here"
+    )]
+    Newer { version: u64 },
+    #[error("it cannot be read: {0}")]
+    Unreadable(String),
+    #[error("it contradicts others: {0}")]
+    Contradicts(String),
+}
+
+/// How a process of another host is known to be of the job's owner.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Users {
+    /// By the name of the login.
+    #[default]
+    Name,
+    /// By the number: all hosts have the same ones.
+    Uid,
+}
+
+/// The settings of a cluster, the same for all hosts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// Random, made with the cluster: another cluster of the same name has another one.
+    pub id: String,
+    pub slice_ns: u64,
+    /// Rows of the least frame.
+    pub rows: u32,
+    /// Jobs share by program, or else users share and then the jobs of each.
+    pub by_program: bool,
+    pub users: Users,
+}
+
+impl Settings {
+    /// The settings of the policy that these are.
+    pub fn config(&self) -> Config {
+        let sharing = match self.by_program {
+            true => Sharing::ByProgram,
+            false => Sharing::ByUser(BTreeMap::new()),
+        };
+        Config { slice_ns: self.slice_ns, sharing, ..Config::default() }
+    }
+}
+
+/// A host of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Host {
+    /// Its place among the columns.
+    pub number: u32,
+    pub cpus: u32,
+    /// Its machine id: two hosts of one name differ in it.
+    pub machine: String,
+}
+
+/// The quality of a host's clock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Clock {
+    /// `chrony`, `adjtimex` or `ptp`.
+    pub source: String,
+    pub offset_ns: i64,
+    /// The clock is nearer to UTC than this.
+    pub bound_ns: u64,
+}
+
+/// A host that is alive; the key goes with its lease.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Alive {
+    /// The same for hosts that share one kernel, and so one clock.
+    pub boot: String,
+    /// The revision up to which the host has read the registry.
+    pub read: u64,
+    pub clock: Clock,
+    /// Runnable threads beside spanning jobs, and of which users.
+    pub threads: u32,
+    pub of_users: BTreeMap<u32, u32>,
+    /// The longest that a change took lately, from its commit until this host could follow it.
+    pub took_ns: u64,
+    /// Why the host follows no spanning rows, if so.
+    pub unwilling: Option<String>,
+    /// The spanning jobs that have processes there.
+    pub parts: BTreeSet<u64>,
+}
+
+/// The fate of a job that loses a host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnHostLost {
+    /// It goes on as it is, and says which host is lost.
+    #[default]
+    Mark,
+    /// It stands still on all hosts until its owner resumes it.
+    Suspend,
+    /// It loses its entries, and Linux alone schedules it.
+    Release,
+}
+
+/// The owner of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Owner {
+    pub uid: u32,
+    pub name: String,
+    /// Root registered the job for its owner.
+    pub by_root: bool,
+}
+
+/// A job, as it was registered. Hosts believe it because only the host where it was registered can
+/// write it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Job {
+    pub name: String,
+    pub owner: Owner,
+    pub class: String,
+    pub weight: u32,
+    /// CPUs by name of host.
+    pub cpus: BTreeMap<String, u32>,
+    pub on_host_lost: OnHostLost,
+    pub registered_at_ns: u64,
+    /// Given by the host, and never again: after an answer that did not come the host knows its own
+    /// job by it.
+    pub ticket: String,
+}
+
+/// The state of the matrix as a whole. Each change compares it and writes it anew, so that changes
+/// come one after the other.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct State {
+    /// The count of changes.
+    pub change: u64,
+    /// The slice from which the last change holds; never less than that of the change before.
+    pub from_slice: u64,
+    /// The rows of a frame from then on. It is written, and not worked out from the entries: one
+    /// host that cannot read an entry would run other rows than all others.
+    pub frame: u32,
+    /// The last change was committed so long before that slice at least.
+    pub lead_ns: u64,
+    /// The number of the next job.
+    pub next_job: u64,
+}
+
+/// The state that the owner of a job wants on all hosts (L33).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Wanted {
+    #[default]
+    Run,
+    Suspend,
+    /// Its processes are killed everywhere, and the job is removed when none is left.
+    Kill,
+    /// It has no entries: Linux alone schedules it.
+    Release,
+}
+
+/// The entries of a job. Together with the hosts' records they are all that the matrix consists of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entries {
+    /// The host at which the job was registered.
+    pub from: String,
+    pub uid: u32,
+    pub class: String,
+    pub weight: u32,
+    /// A list such as `0-3,8`.
+    pub rows: String,
+    /// Lists of hosts' numbers, each with the list of columns that the job has on each of them.
+    pub cpus: Vec<(String, String)>,
+    pub wanted: Wanted,
+    /// The slice from which the wanted state holds.
+    pub wanted_from: u64,
+    /// A list of the hosts' numbers that were lost.
+    pub lost: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Versioned<T> {
+    v: u32,
+    #[serde(flatten)]
+    value: T,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    v: u64,
+}
+
+/// A value as text.
+pub fn encode<T: Serialize>(value: T) -> String {
+    let versioned = Versioned { v: VERSION, value };
+    serde_json::to_string(&versioned).expect("records are of strings, numbers and lists")
+}
+
+/// The value of a text.
+///
+/// # Errors
+/// A [`Fault`].
+pub fn decode<T: DeserializeOwned>(text: &str) -> Result<T, Fault> {
+    let unreadable = |err: serde_json::Error| Fault::Unreadable(err.to_string());
+    let version = serde_json::from_str::<Version>(text).map_err(unreadable)?.v;
+    if version > u64::from(VERSION) {
+        return Err(Fault::Newer { version });
+    }
+    let mut value: serde_json::Value = serde_json::from_str(text).map_err(unreadable)?;
+    // Records refuse fields that they do not know, so that none is lost by writing them anew.
+    let fields = value.as_object_mut();
+    fields.map(|it| it.remove("v"));
+    serde_json::from_value(value).map_err(unreadable)
+}
+
+/// A list of numbers such as `0-3,8`.
+fn list(text: &str, limit: u32) -> Result<CpuSet, Fault> {
+    let set = CpuSet::from_str(text).map_err(|err| Fault::Unreadable(err.to_string()))?;
+    match set.last() {
+        Some(last) if last >= limit => {
+            Err(Fault::Unreadable(format!("{last} in the list {text:?} is beyond {}", limit - 1)))
+        }
+        _ => Ok(set),
+    }
+}
+
+/// A class by its name.
+pub fn class(name: &str) -> Result<Class, Fault> {
+    name.parse().map_err(|err: gang_schedule::UnknownName| Fault::Unreadable(err.to_string()))
+}
+
+/// The most characters of a job's name.
+const NAME_MAX: usize = 255;
+
+impl Job {
+    /// Whether its fields are within bounds, as far as the job alone tells.
+    pub fn validate(&self) -> Result<(), Fault> {
+        class(&self.class)?;
+        if !(1..=Spec::MAX_WEIGHT).contains(&self.weight) {
+            let max = Spec::MAX_WEIGHT;
+            return Err(Fault::Unreadable(format!("a weight is 1 to {max}, not {}", self.weight)));
+        }
+        if self.name.len() > NAME_MAX {
+            return Err(Fault::Unreadable(format!("a name has {NAME_MAX} bytes at most")));
+        }
+        Ok(())
+    }
+}
+
+impl Entries {
+    /// What the planner made of it, and what else is to be kept.
+    pub fn new(span: &Span, placement: &Placement, from: &str) -> Entries {
+        let mut entries = Entries {
+            from: from.to_owned(),
+            uid: span.user.0,
+            class: span.class.to_string(),
+            weight: span.weight,
+            rows: String::new(),
+            cpus: Vec::new(),
+            wanted: Wanted::Run,
+            wanted_from: 0,
+            lost: String::new(),
+        };
+        entries.place(placement);
+        entries
+    }
+
+    /// The job is placed so from now on.
+    pub fn place(&mut self, placement: &Placement) {
+        let mut by_cpus: BTreeMap<&CpuSet, CpuSet> = BTreeMap::new();
+        for (host, cpus) in &placement.cpus {
+            by_cpus.entry(cpus).or_default().insert(host.0);
+        }
+        self.rows = placement.rows.to_string();
+        let listed = by_cpus.into_iter().map(|(cpus, hosts)| (hosts, cpus.to_string()));
+        let mut listed: Vec<(CpuSet, String)> = listed.collect();
+        listed.sort_unstable_by_key(|(hosts, _)| hosts.first());
+        self.cpus = listed.into_iter().map(|(hosts, cpus)| (hosts.to_string(), cpus)).collect();
+    }
+
+    /// The job in the matrix, and where it is.
+    ///
+    /// # Errors
+    /// [`Fault::Unreadable`] and [`Fault::Contradicts`] of lists.
+    pub fn decode(&self) -> Result<(Span, Placement), Fault> {
+        let mut cpus = BTreeMap::new();
+        for (hosts, columns) in &self.cpus {
+            let columns = list(columns, gang_schedule::MAX_CPUS)?;
+            for host in list(hosts, HOSTS_MAX)?.iter() {
+                if cpus.insert(HostId(host), columns.clone()).is_some() {
+                    return Err(Fault::Contradicts(format!("host {host} is listed twice")));
+                }
+            }
+        }
+        let rows: Rows = list(&self.rows, MAX_ROWS)?.iter().collect();
+        let span = Span {
+            user: UserId(self.uid),
+            class: class(&self.class)?,
+            weight: self.weight,
+            cpus: cpus.iter().map(|(&host, cpus)| (host, cpus.len() as u32)).collect(),
+        };
+        Ok((span, Placement { cpus, rows }))
+    }
+
+    /// The hosts that were lost.
+    pub fn lost(&self) -> BTreeSet<HostId> {
+        list(&self.lost, HOSTS_MAX).map_or_else(|_| BTreeSet::new(), |it| hosts_of(&it))
+    }
+
+    /// These hosts are lost from now on.
+    pub fn lose(&mut self, lost: &BTreeSet<HostId>) {
+        self.lost = lost.iter().map(|host| host.0).collect::<CpuSet>().to_string();
+    }
+}
+
+fn hosts_of(numbers: &CpuSet) -> BTreeSet<HostId> {
+    numbers.iter().map(HostId).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries() -> Entries {
+        let set = |text: &str| text.parse::<CpuSet>().unwrap();
+        let cpus = [(0, "0-3"), (1, "0-3"), (2, "4-5"), (7, "0-3")];
+        let cpus: BTreeMap<_, _> =
+            cpus.iter().map(|&(host, cpus)| (HostId(host), set(cpus))).collect();
+        let widths = cpus.iter().map(|(&host, cpus)| (host, cpus.len() as u32));
+        let span = Span { user: UserId(1000), ..Span::new(widths) };
+        let placement = Placement { cpus, rows: [0, 1, 5].into_iter().collect() };
+        let entries = Entries::new(&span, &placement, "a");
+        assert_eq!(entries.decode(), Ok((span, placement)));
+        entries
+    }
+
+    #[test]
+    fn entries_group_hosts_with_the_same_columns() {
+        let text = encode(entries());
+        assert_eq!(
+            text,
+            "{\"v\":1,\"from\":\"a\",\"uid\":1000,\"class\":\"batch\",\"weight\":100,\
+             \"rows\":\"0-1,5\",\"cpus\":[[\"0-1,7\",\"0-3\"],[\"2\",\"4-5\"]],\
+             \"wanted\":\"run\",\"wanted_from\":0,\"lost\":\"\"}"
+        );
+        assert_eq!(decode::<Entries>(&text), Ok(entries()));
+    }
+
+    #[test]
+    fn a_value_is_read_whole_or_not_at_all() {
+        let text = encode(entries());
+        let newer = text.replace("\"v\":1", "\"v\":2");
+        assert_eq!(decode::<Entries>(&newer), Err(Fault::Newer { version: 2 }));
+        for wrong in [
+            &text[..text.len() - 1],
+            "",
+            "7",
+            "{}",
+            &text.replace("\"v\":1,", ""),
+            &text.replace("\"rows\"", "\"lines\""),
+            &text.replace("\"lost\":\"\"", "\"lost\":\"\",\"more\":1"),
+        ] {
+            let read = decode::<Entries>(wrong);
+            assert!(matches!(read, Err(Fault::Unreadable(_))), "{wrong}: {read:?}");
+        }
+    }
+
+    #[test]
+    fn lists_out_of_bounds_are_faults() {
+        let with = |cpus: &[(&str, &str)], rows: &str| {
+            let cpus = cpus.iter().map(|&(hosts, cpus)| (hosts.to_owned(), cpus.to_owned()));
+            Entries { cpus: cpus.collect(), rows: rows.to_owned(), ..entries() }.decode()
+        };
+        assert!(matches!(with(&[("0-99999999", "0")], "0"), Err(Fault::Unreadable(_))));
+        assert!(matches!(with(&[("0-16384", "0")], "0"), Err(Fault::Unreadable(_))));
+        assert!(matches!(with(&[("0", "0")], "4096"), Err(Fault::Unreadable(_))));
+        assert!(matches!(with(&[("0-1", "0"), ("1", "2")], "0"), Err(Fault::Contradicts(_))));
+    }
+}

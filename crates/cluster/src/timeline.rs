@@ -1,0 +1,145 @@
+//! The entries of this host, by the slices from which they hold.
+//!
+//! Problem. A change of the matrix names the slice from which it holds, so that all hosts follow it
+//! from the same moment on. Until then the entries before it hold. A host that reads a change too
+//! late must not mix the two.
+//!
+//! Approach. A [`Timeline`] is a list of [`Step`]s, each with all entries of this host from one
+//! slice on. A change adds a step; one that came too late begins at the first slice that the host
+//! can still plan, and the host keeps to what it has until then.
+//!
+//! Properties: steps follow each other in time; within a step no CPU has two jobs in one row; a
+//! slice whose plan was made keeps its step.
+
+use gang_schedule::matrix::{HostId, Rows, frame};
+use gang_schedule::{Config, CpuSet, JobId, Slot};
+
+use crate::record::Wanted;
+use crate::view::View;
+
+/// A spanning job on this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    pub job: JobId,
+    pub wanted: Wanted,
+    /// Empty for a job that was released.
+    pub rows: Rows,
+    /// Columns of this host, from 0.
+    pub cpus: CpuSet,
+}
+
+/// The entries of this host from one slice on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// The change of the matrix that the step follows.
+    pub change: u64,
+    pub from_slice: u64,
+    /// The rows of a frame.
+    pub frame: u32,
+    /// By job.
+    pub parts: Vec<Part>,
+}
+
+/// The steps that hold, one after the other.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Timeline {
+    steps: Vec<Step>,
+}
+
+impl Step {
+    /// The entries of a host in the matrix as it was read; none of one that is not in it.
+    pub fn of(view: &View, host: Option<HostId>, from_slice: u64) -> Step {
+        let state = view.state().map(|(state, _)| state);
+        let (change, frame) = state.map_or((0, 1), |state| (state.change, state.frame));
+        let placed = host.zip(view.matrix());
+        let placed = placed.into_iter().flat_map(|(host, matrix)| matrix.entries(host));
+        let part = |(job, rows, cpus): (JobId, &Rows, &CpuSet)| {
+            // Entries alone make no job.
+            let wanted = view.job(job).and(view.entries(job))?.wanted;
+            Some(Part { job, wanted, rows: rows.clone(), cpus: cpus.clone() })
+        };
+        let mut parts: Vec<Part> = placed.filter_map(part).collect();
+        let released = view.all_entries().filter(|(_, it)| it.rows.is_empty());
+        for (job, entries) in released.filter(|(job, _)| view.job(*job).is_some()) {
+            let Ok((_, placement)) = entries.decode() else { continue };
+            if let Some(cpus) = host.and_then(|host| placement.cpus.get(&host)) {
+                let (wanted, cpus) = (entries.wanted, cpus.clone());
+                parts.push(Part { job, wanted, rows: Rows::new(), cpus });
+            }
+        }
+        parts.sort_unstable_by_key(|part| part.job);
+        Step { change, from_slice, frame, parts }
+    }
+
+    /// The slots of this host in a slice of the step: columns, by job. Jobs that stand still on all
+    /// hosts have none.
+    pub fn slots(&self, config: &Config, slice: u64) -> Vec<Slot> {
+        let row = frame::row_at(config, self.frame, slice);
+        let runs = |part: &&Part| part.wanted == Wanted::Run && part.rows.contains(row);
+        let slot = |part: &Part| Slot { job: part.job, cpus: part.cpus.clone() };
+        self.parts.iter().filter(runs).map(slot).collect()
+    }
+}
+
+impl Timeline {
+    /// A change holds from its slice on, or from `first` where that is later: the first slice that
+    /// is not planned yet.
+    pub fn push(&mut self, mut step: Step, first: u64) {
+        step.from_slice = step.from_slice.max(first);
+        // One that has not begun is replaced by a later change from the same slice on.
+        self.steps.retain(|before| before.from_slice < step.from_slice);
+        self.steps.push(step);
+    }
+
+    /// Steps are forgotten that no slice from `first` on is of.
+    pub fn forget(&mut self, first: u64) {
+        let over = self.steps.iter().rposition(|step| step.from_slice <= first).unwrap_or(0);
+        self.steps.drain(..over);
+    }
+
+    /// The step of a slice; None before the first one.
+    pub fn at(&self, slice: u64) -> Option<&Step> {
+        self.steps.iter().rev().find(|step| step.from_slice <= slice)
+    }
+
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(from_slice: u64, job: u64) -> Step {
+        let rows = [0].into_iter().collect();
+        let cpus = [0].into_iter().collect();
+        let part = Part { job: JobId(job), wanted: Wanted::Run, rows, cpus };
+        Step { change: job, from_slice, frame: 1, parts: vec![part] }
+    }
+
+    fn jobs(timeline: &Timeline, slices: std::ops::Range<u64>) -> Vec<Option<u64>> {
+        slices.map(|slice| Some(timeline.at(slice)?.parts[0].job.0)).collect()
+    }
+
+    #[test]
+    fn changes_hold_from_their_slices_on() {
+        let mut timeline = Timeline::default();
+        timeline.push(step(5, 1), 2);
+        timeline.push(step(7, 2), 3);
+        timeline.push(step(7, 3), 4);
+        assert_eq!(jobs(&timeline, 4..9), [None, Some(1), Some(1), Some(3), Some(3)]);
+        timeline.forget(8);
+        assert_eq!(jobs(&timeline, 6..9), [None, Some(3), Some(3)]);
+    }
+
+    #[test]
+    fn a_late_change_leaves_planned_slices_alone() {
+        let mut timeline = Timeline::default();
+        timeline.push(step(5, 1), 2);
+        timeline.push(step(6, 2), 9);
+        assert_eq!(jobs(&timeline, 7..10), [Some(1), Some(1), Some(2)]);
+        timeline.forget(9);
+        assert_eq!(timeline.steps().len(), 1, "{timeline:?}");
+    }
+}

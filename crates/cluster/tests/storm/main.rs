@@ -1,0 +1,36 @@
+//! Storms of clusters: from one seed, hosts with clocks of their own change one registry, while
+//! watches lag, answers get lost, hosts pause and die, and etcd goes and comes.
+//!
+//! `cargo test -p gang-cluster --test storm` runs a few hundred seeds; `SEED=17` runs one and
+//! prints what happens, `SEEDS=0..100000` runs many.
+
+mod etcd;
+mod world;
+
+use std::env;
+use std::panic::catch_unwind;
+
+fn seeds() -> std::ops::Range<u64> {
+    let Ok(text) = env::var("SEEDS") else { return 0..400 };
+    let (first, end) = text.split_once("..").expect("SEEDS=FIRST..END");
+    first.parse().expect("a seed")..end.parse().expect("a seed")
+}
+
+#[test]
+fn no_seed_breaks_the_matrix() {
+    if let Ok(seed) = env::var("SEED") {
+        world::run(seed.parse().expect("a seed"), true);
+        return;
+    }
+    let mut tally = world::Tally::default();
+    let mut failed = Vec::new();
+    for seed in seeds() {
+        match catch_unwind(|| world::run(seed, false)) {
+            Ok(of_seed) => tally.add(&of_seed),
+            Err(_) => failed.push(seed),
+        }
+    }
+    println!("{tally}");
+    assert!(failed.is_empty(), "seeds that failed: {failed:?}; run one again with SEED=");
+    tally.covers_all();
+}

@@ -1,0 +1,738 @@
+//! Hosts, their clocks, their links to etcd, and what must hold.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+
+use fastrand::Rng;
+use gang_cluster::change::{By, Granted, Refused, Wish, init};
+use gang_cluster::keys::{Key, Keys};
+use gang_cluster::member::{Do, Me, Member, Note, Now, Seen, Ticket};
+use gang_cluster::record::{Alive, Clock, Job, OnHostLost, Owner, Settings, Users, Wanted, decode};
+use gang_cluster::store::{Event, Outcome, Revision, Txn};
+use gang_cluster::view::View;
+use gang_schedule::{Config, CpuSet, JobId, Slot, clock};
+
+use crate::etcd::Etcd;
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+const SLICE_NS: u64 = 20 * MS;
+/// A host plans so far ahead.
+const AHEAD_NS: u64 = 50 * MS;
+/// Events of a seed, and the time after them in which nothing more happens.
+const EVENTS: u32 = 60;
+const CALM_NS: u64 = 120 * SECOND;
+
+/// What happened over all seeds.
+#[derive(Debug, Default)]
+pub struct Tally(BTreeMap<&'static str, u64>);
+
+impl Tally {
+    fn count(&mut self, what: &'static str) {
+        *self.0.entry(what).or_default() += 1;
+    }
+
+    pub fn add(&mut self, other: &Tally) {
+        other.0.iter().for_each(|(what, count)| *self.0.entry(what).or_default() += count);
+    }
+
+    /// Each of these happens in some seed.
+    pub fn covers_all(&self) {
+        for what in [
+            "registered",
+            "suspended",
+            "resumed",
+            "released",
+            "killed",
+            "removed",
+            "weighed",
+            "conflict",
+            "unknown, done",
+            "unknown, not done",
+            "late",
+            "unwilling",
+            "compacted",
+            "lost host",
+            "host is back",
+            "full",
+            "unreachable",
+            "adjuster died",
+            "moved",
+            "newer",
+            "corrupt",
+            "other machine",
+            "not owner",
+            "away",
+        ] {
+            assert!(self.0.contains_key(what), "no seed has {what:?}");
+        }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(what, count)| writeln!(f, "{what}: {count}"))
+    }
+}
+
+/// A message on its way to a host.
+#[derive(Debug)]
+enum Mail {
+    Outcome(Outcome),
+    Alive(BTreeMap<String, Alive>),
+    Announced,
+}
+
+struct Host {
+    name: String,
+    cpus: u32,
+    member: Member,
+    /// Its clock is so far from true time.
+    offset_ns: i64,
+    bound_ns: u64,
+    wakes_ns: u64,
+    paused_until_ns: u64,
+    /// Its link to etcd is cut.
+    cut_until_ns: u64,
+    is_connected: bool,
+    lag_ns: u64,
+    /// Revisions on their way, and when they arrive.
+    watch: VecDeque<(u64, Revision, Vec<Event>)>,
+    watched: Revision,
+    mail: VecDeque<(u64, Mail)>,
+    /// The first slice that is not planned.
+    first: u64,
+    asked: BTreeMap<Ticket, Wish>,
+}
+
+struct World {
+    rng: Rng,
+    now_ns: u64,
+    etcd: Etcd,
+    down_until_ns: u64,
+    keys: Keys,
+    config: Config,
+    hosts: Vec<Host>,
+    /// Plans by slice: of each host the change that it follows, and its slots.
+    plans: BTreeMap<u64, BTreeMap<String, (u64, Vec<Slot>)>>,
+    /// What a reader of every revision sees.
+    reference: View,
+    /// Entries of each change.
+    matrices: BTreeMap<u64, BTreeMap<JobId, BTreeSet<String>>>,
+    /// Jobs that were granted, and not removed.
+    granted: BTreeMap<JobId, String>,
+    /// Jobs whose registration or removal was not answered.
+    unsure: BTreeSet<String>,
+    ended: BTreeSet<JobId>,
+    is_spoiled: bool,
+    /// Jobs whose entries somebody else wrote.
+    spoiled: BTreeSet<JobId>,
+    tickets: u64,
+    tally: Tally,
+    is_traced: bool,
+}
+
+pub fn run(seed: u64, is_traced: bool) -> Tally {
+    let mut world = World::new(seed, is_traced);
+    for _ in 0..EVENTS {
+        let passes_ns = match world.rng.u32(0..20) {
+            0 => world.rng.u64(0..20 * SECOND),
+            1..8 => world.rng.u64(0..SECOND),
+            _ => world.rng.u64(0..60 * MS),
+        };
+        world.pass(passes_ns);
+        world.happen();
+    }
+    world.calm_down();
+    world.tally
+}
+
+fn settings() -> Settings {
+    let id = "storm".to_owned();
+    Settings { id, slice_ns: SLICE_NS, rows: 16, by_program: true, users: Users::Name }
+}
+
+impl World {
+    fn new(seed: u64, is_traced: bool) -> World {
+        let mut rng = Rng::with_seed(seed);
+        let keys = Keys::new("storm").unwrap();
+        let mut etcd = Etcd::default();
+        let now_ns = 1_000_000 * SECOND + rng.u64(0..7_200) * SECOND;
+        let made = etcd.commit(&keys, "", &init(&keys, &settings()).unwrap(), now_ns);
+        assert!(matches!(made, Outcome::Committed(_)));
+        let again = etcd.commit(&keys, "", &init(&keys, &settings()).unwrap(), now_ns);
+        assert!(matches!(again, Outcome::Conflict(_)));
+        let mut reference = View::new(keys.clone());
+        reference.read(&etcd.snapshot(&keys.registry()));
+        let hosts = if rng.u32(0..10) == 0 { rng.u32(10..50) } else { rng.u32(3..8) };
+        let mut world = World {
+            now_ns,
+            etcd,
+            down_until_ns: 0,
+            config: settings().config(),
+            hosts: Vec::new(),
+            plans: BTreeMap::new(),
+            reference,
+            matrices: BTreeMap::new(),
+            granted: BTreeMap::new(),
+            unsure: BTreeSet::new(),
+            ended: BTreeSet::new(),
+            is_spoiled: false,
+            spoiled: BTreeSet::new(),
+            tickets: 0,
+            tally: Tally::default(),
+            is_traced,
+            keys,
+            rng,
+        };
+        for host in 0..hosts {
+            let cpus = world.rng.u32(1..9);
+            let host = world.start(format!("host{host}"), cpus);
+            world.hosts.push(host);
+        }
+        world.pass(5 * SECOND);
+        world
+    }
+
+    fn start(&mut self, name: String, cpus: u32) -> Host {
+        let offset_ns = self.rng.i64(-400_000..400_000);
+        let member = self.member(&name, cpus, &format!("machine of {name}"));
+        let now_ns = self.now_ns.saturating_add_signed(offset_ns);
+        Host {
+            name,
+            cpus,
+            member,
+            offset_ns,
+            bound_ns: 500_000,
+            wakes_ns: self.now_ns,
+            paused_until_ns: 0,
+            cut_until_ns: 0,
+            is_connected: false,
+            lag_ns: self.rng.u64(0..5 * MS),
+            watch: VecDeque::new(),
+            watched: 0,
+            mail: VecDeque::new(),
+            first: clock::slice_at(&self.config, now_ns + AHEAD_NS) + 1,
+            asked: BTreeMap::new(),
+        }
+    }
+
+    fn member(&self, name: &str, cpus: u32, machine: &str) -> Member {
+        let me = Me {
+            name: name.to_owned(),
+            cpus,
+            machine: machine.to_owned(),
+            boot: name.to_owned(),
+            slice_ns: SLICE_NS,
+        };
+        Member::new(me, self.keys.clone())
+    }
+
+    fn trace(&self, what: impl fmt::Display) {
+        if self.is_traced {
+            println!("{:.3} {what}", (self.now_ns % 100_000_000_000_000) as f64 / 1e9);
+        }
+    }
+
+    /// Time passes: hosts wake, one after the other.
+    fn pass(&mut self, passes_ns: u64) {
+        let until_ns = self.now_ns + passes_ns;
+        loop {
+            let hosts = self.hosts.iter().enumerate();
+            let next = hosts.map(|(at, host)| (host.wakes_ns.max(host.paused_until_ns), at)).min();
+            let Some((wakes_ns, at)) = next.filter(|(wakes_ns, _)| *wakes_ns <= until_ns) else {
+                break;
+            };
+            self.now_ns = self.now_ns.max(wakes_ns);
+            if self.now_ns >= self.down_until_ns {
+                self.etcd.expire(self.now_ns);
+                self.check_registry();
+            }
+            self.wake(at);
+        }
+        self.now_ns = until_ns;
+    }
+
+    fn wake(&mut self, at: usize) {
+        let (now_ns, tick_ns) = (self.now_ns, self.rng.u64(1..15) * MS);
+        let is_down = now_ns < self.down_until_ns;
+        let registry = self.keys.registry();
+        let host = &mut self.hosts[at];
+        host.wakes_ns = now_ns + tick_ns;
+        let local_ns = now_ns.saturating_add_signed(host.offset_ns);
+        let local = Now { utc_ns: local_ns, monotonic_ns: now_ns };
+        let is_cut = is_down || now_ns < host.cut_until_ns;
+        if is_cut && host.is_connected {
+            host.is_connected = false;
+            (host.watch, host.mail) = (VecDeque::new(), VecDeque::new());
+            host.member.lost();
+        } else if !is_cut && !host.is_connected {
+            host.is_connected = true;
+            host.member.found();
+        }
+        if host.is_connected {
+            if !self.etcd.keep_alive(&host.name, now_ns) {
+                host.member.lease_ended();
+            }
+            match self.etcd.after(host.watched, &registry) {
+                Some(later) => {
+                    for (revision, events) in later {
+                        host.watch.push_back((now_ns + host.lag_ns, revision, events));
+                        host.watched = revision;
+                    }
+                }
+                None if host.member.is_up() => {
+                    self.tally.count("compacted");
+                    host.watch.clear();
+                    host.member.lost();
+                    host.member.found();
+                }
+                None => {}
+            }
+        }
+        while host.watch.front().is_some_and(|(arrives_ns, ..)| *arrives_ns <= now_ns) {
+            let Some((_, revision, events)) = host.watch.pop_front() else { break };
+            host.member.watched(local, host.first, revision, &events);
+        }
+        while host.mail.front().is_some_and(|(arrives_ns, _)| *arrives_ns <= now_ns) {
+            match host.mail.pop_front() {
+                Some((_, Mail::Outcome(outcome))) => {
+                    if matches!(outcome, Outcome::Conflict(_)) {
+                        self.tally.count("conflict");
+                    }
+                    host.member.committed(local, &outcome);
+                }
+                Some((_, Mail::Alive(alive))) => host.member.read_alive(local, alive),
+                Some((_, Mail::Announced)) => host.member.announced(),
+                None => {}
+            }
+        }
+        let seen = Seen {
+            clock: Clock { source: "chrony".into(), offset_ns: 0, bound_ns: host.bound_ns },
+            threads: 0,
+            of_users: BTreeMap::new(),
+            parts: Vec::new(),
+        };
+        host.member.see(seen);
+        self.carry_out(at, local);
+        self.plan(at, local_ns);
+        self.listen(at);
+    }
+
+    /// Does what the member says, as long as it says something.
+    fn carry_out(&mut self, at: usize, local: Now) {
+        while let Some(what) = self.hosts[at].member.next(local) {
+            let name = self.hosts[at].name.clone();
+            if !self.hosts[at].is_connected {
+                panic!("{name} does {what:?} without a link");
+            }
+            let arrives_ns = self.now_ns + self.rng.u64(0..8) * MS;
+            match what {
+                Do::Read => {
+                    let snapshot = self.etcd.snapshot(&self.keys.registry());
+                    let host = &mut self.hosts[at];
+                    (host.watched, host.watch) = (snapshot.revision, VecDeque::new());
+                    host.member.read(local, host.first, &snapshot);
+                }
+                Do::ReadAlive => {
+                    let prefix = self.keys.all_alive();
+                    let items = self.etcd.snapshot(&prefix).items;
+                    let name = |key: &str| key.strip_prefix(&prefix).unwrap().to_owned();
+                    let alive = items.iter().map(|it| (name(&it.key), decode(&it.value).unwrap()));
+                    let mail = Mail::Alive(alive.collect());
+                    self.hosts[at].mail.push_back((arrives_ns, mail));
+                }
+                Do::Announce { key, value } => {
+                    let ops = vec![gang_cluster::store::Op::Put { key, value, leased: true }];
+                    let txn = Txn { compares: Vec::new(), ops };
+                    self.etcd.commit(&self.keys, &name, &txn, self.now_ns);
+                    self.hosts[at].mail.push_back((arrives_ns, Mail::Announced));
+                }
+                Do::Commit(txn) => {
+                    let outcome = self.commit(&name, &txn);
+                    self.hosts[at].mail.push_back((arrives_ns, Mail::Outcome(outcome)));
+                }
+            }
+        }
+    }
+
+    fn commit(&mut self, name: &str, txn: &Txn) -> Outcome {
+        let fate = self.rng.u32(0..20);
+        if fate == 0 {
+            self.tally.count("unknown, not done");
+            return Outcome::Unknown;
+        }
+        let outcome = self.etcd.commit(&self.keys, name, txn, self.now_ns);
+        self.check_registry();
+        self.trace(format_args!("{name}: {outcome:?}"));
+        if fate == 1 && matches!(outcome, Outcome::Committed(_)) {
+            self.tally.count("unknown, done");
+            return Outcome::Unknown;
+        }
+        outcome
+    }
+
+    /// A host plans slices ahead of its clock.
+    fn plan(&mut self, at: usize, local_ns: u64) {
+        let host = &mut self.hosts[at];
+        let until = clock::slice_at(&self.config, local_ns + AHEAD_NS);
+        // What it did not plan in time has no plan.
+        host.first = host.first.max(clock::slice_at(&self.config, local_ns));
+        while host.first <= until {
+            let slice = host.first;
+            host.first += 1;
+            let Some(step) = host.member.timeline().at(slice) else { continue };
+            let slots = host.member.slots(slice);
+            let mut taken = CpuSet::new();
+            for slot in &slots {
+                assert!(taken.is_disjoint(&slot.cpus), "{}: two jobs have a CPU", host.name);
+                taken = taken.union(&slot.cpus);
+            }
+            assert!(taken.last().is_none_or(|last| last < host.cpus), "{}: {taken}", host.name);
+            let plan = (step.change, slots);
+            let is_willing = host.member.unwilling().is_none();
+            let of_slice = self.plans.entry(slice).or_default();
+            let before = if is_willing { of_slice.insert(host.name.clone(), plan) } else { None };
+            assert!(before.is_none(), "{} plans slice {slice} twice", host.name);
+        }
+        while self.plans.first_key_value().is_some_and(|(slice, _)| slice + 10_000 < until) {
+            let Some((slice, plans)) = self.plans.pop_first() else { break };
+            self.check_slice(slice, &plans);
+        }
+    }
+
+    /// Hosts that follow the same change have the same jobs in their rows.
+    fn check_slice(&self, slice: u64, plans: &BTreeMap<String, (u64, Vec<Slot>)>) {
+        for (name, (change, slots)) in plans {
+            let Some(spans) = self.matrices.get(change) else { continue };
+            for slot in slots.iter().filter(|slot| !self.spoiled.contains(&slot.job)) {
+                let Some(hosts) = spans.get(&slot.job) else { continue };
+                for other in hosts {
+                    let Some((of_other, theirs)) = plans.get(other) else { continue };
+                    let is_there = theirs.iter().any(|it| it.job == slot.job);
+                    assert!(
+                        of_other != change || is_there,
+                        "slice {slice}: job {} has its slot on {name} and not on {other}: {plans:?}",
+                        slot.job
+                    );
+                }
+            }
+        }
+    }
+
+    /// What every revision must be, as the reference reads it.
+    fn check_registry(&mut self) {
+        let registry = self.keys.registry();
+        let later = self.etcd.after(self.reference.revision(), &registry);
+        for (revision, events) in later.expect("the reference reads every revision") {
+            let before = self.reference.state().map(|(state, _)| state.clone());
+            let had_adjuster = self.reference.adjuster().is_some();
+            self.reference.follow(revision, &events);
+            if had_adjuster && self.reference.adjuster().is_none() {
+                self.tally.count("adjuster died");
+            }
+            if self.is_spoiled {
+                continue;
+            }
+            let faults = self.reference.faults();
+            assert!(faults.is_empty(), "revision {revision}: {faults:?}");
+            let (Some(before), Some((state, _))) = (before, self.reference.state()) else {
+                continue;
+            };
+            assert!(state.from_slice >= before.from_slice, "changes hold in their order");
+            assert!(state.next_job >= before.next_job, "numbers of jobs are not used again");
+            if state.change == before.change {
+                continue;
+            }
+            let of_jobs = |event: &&Event| event.key.contains("/matrix/jobs/");
+            if events.iter().filter(of_jobs).count() > 1 {
+                self.tally.count("moved");
+            }
+            let matrix = self.reference.matrix().unwrap();
+            assert_eq!(matrix.frame(), state.frame, "the frame is as long as the matrix has it");
+            let name = |host| self.reference.name_of(host).unwrap().to_owned();
+            let matrix = self.reference.matrix().unwrap();
+            let spans = matrix
+                .jobs()
+                .map(|(job, span, _)| (job, span.cpus.keys().map(|&host| name(host)).collect()));
+            self.matrices.insert(state.change, spans.collect());
+            let mut fresh = View::new(self.keys.clone());
+            fresh.read(&self.etcd.snapshot(&registry));
+            if fresh.revision() == revision {
+                let of = |view: &View| -> Vec<_> {
+                    let jobs = view.matrix().unwrap().jobs();
+                    jobs.map(|(job, span, it)| (job, span.clone(), it.clone())).collect()
+                };
+                assert_eq!(of(&fresh), of(&self.reference), "a reader of all has the same matrix");
+                let frames = [&fresh, &self.reference].map(|it| it.matrix().unwrap().frame());
+                assert_eq!(frames[0], frames[1]);
+            }
+        }
+    }
+
+    /// The answers and notes of a host.
+    fn listen(&mut self, at: usize) {
+        let host = &mut self.hosts[at];
+        let (answers, notes) = (host.member.take_answers(), host.member.take_notes());
+        for note in notes {
+            match note {
+                Note::Late { .. } => self.tally.count("late"),
+                Note::Unwilling(Some(_)) => self.tally.count("unwilling"),
+                Note::Unwilling(None) | Note::Fault { .. } => {}
+            }
+        }
+        for (ticket, answer) in answers {
+            let wish = self.hosts[at].asked.remove(&ticket).expect("each wish has one answer");
+            self.trace(format_args!("{}: {wish:?}: {answer:?}", self.hosts[at].name));
+            self.answered(at, wish, answer);
+        }
+    }
+
+    fn answered(&mut self, at: usize, wish: Wish, answer: Result<Granted, Refused>) {
+        let name = self.hosts[at].name.clone();
+        match (wish, answer) {
+            (Wish::Register(job), Ok(Granted::Registered { job: id, .. })) => {
+                self.tally.count("registered");
+                let before = self.granted.insert(id, job.ticket);
+                assert!(before.is_none(), "{name}: job {id} is given to two");
+            }
+            (Wish::Register(job), Err(Refused::Unanswered)) => _ = self.unsure.insert(job.ticket),
+            (Wish::Remove { job }, Ok(_)) => {
+                self.tally.count("removed");
+                self.granted.remove(&job);
+            }
+            (Wish::Remove { job }, Err(Refused::Unanswered)) => _ = self.ended.insert(job),
+            (Wish::Want { wanted, .. }, Ok(_)) => self.tally.count(match wanted {
+                Wanted::Run => "resumed",
+                Wanted::Suspend => "suspended",
+                Wanted::Kill => "killed",
+                Wanted::Release => "released",
+            }),
+            (Wish::Set { .. }, Ok(_)) => self.tally.count("weighed"),
+            (_, Err(Refused::Unreachable)) => self.tally.count("unreachable"),
+            (_, Err(Refused::Store(_))) => self.tally.count("full"),
+            (_, Err(Refused::OtherMachine { .. })) => self.tally.count("other machine"),
+            (_, Err(Refused::NotOwner { .. })) => self.tally.count("not owner"),
+            (_, Err(Refused::Away(_))) => self.tally.count("away"),
+            (_, Err(Refused::Faulty { fault, .. })) => {
+                assert!(!self.spoiled.is_empty(), "{fault}");
+                self.tally.count("newer");
+            }
+            _ => {}
+        }
+    }
+
+    fn ask(&mut self, at: usize, wish: Wish) {
+        let host = &mut self.hosts[at];
+        let ticket = host.member.wish(wish.clone());
+        host.asked.insert(ticket, wish);
+        self.listen(at);
+    }
+
+    fn any_host(&mut self) -> usize {
+        self.rng.usize(0..self.hosts.len())
+    }
+
+    fn any_job(&mut self) -> Option<(JobId, usize, String)> {
+        let jobs: Vec<_> = self
+            .reference
+            .jobs()
+            .map(|(id, host, job)| (id, host.to_owned(), job.owner.name.clone()))
+            .collect();
+        let (id, host, owner) = jobs.get(self.rng.usize(0..jobs.len().max(1)))?.clone();
+        let at = self.hosts.iter().position(|it| it.name == host)?;
+        Some((id, at, owner))
+    }
+
+    fn job(&mut self) -> Job {
+        self.tickets += 1;
+        let hosts = self.rng.usize(2..self.hosts.len().min(6));
+        let mut cpus = BTreeMap::new();
+        for at in self.rng.choose_multiple(0..self.hosts.len(), hosts) {
+            let host = &self.hosts[at];
+            cpus.insert(host.name.clone(), 1 + self.rng.u32(0..host.cpus));
+        }
+        let uid = self.rng.u32(1..4);
+        Job {
+            name: format!("job {}", self.tickets),
+            owner: Owner { uid, name: format!("user{uid}"), by_root: false },
+            class: "batch".to_owned(),
+            weight: [50, 100, 100, 400][self.rng.usize(0..4)],
+            cpus,
+            on_host_lost: [OnHostLost::Mark, OnHostLost::Suspend, OnHostLost::Release]
+                [self.rng.usize(0..3)],
+            registered_at_ns: self.now_ns,
+            ticket: format!("ticket {}", self.tickets),
+        }
+    }
+
+    /// Something happens.
+    fn happen(&mut self) {
+        let at = self.any_host();
+        let for_ns = match self.rng.u32(0..6) {
+            0 => self.rng.u64(0..200 * SECOND),
+            1..3 => self.rng.u64(0..10 * SECOND),
+            _ => self.rng.u64(0..SECOND),
+        };
+        match self.rng.u32(0..32) {
+            0..9 => {
+                let job = self.job();
+                self.ask(at, Wish::Register(job));
+            }
+            9..13 => {
+                let Some((job, _, owner)) = self.any_job() else { return };
+                let by = match self.rng.u32(0..8) {
+                    0 => By { uid: 77, name: "other".to_owned() },
+                    1 => By { uid: 0, name: "root".to_owned() },
+                    _ => By { uid: 1, name: owner },
+                };
+                let all = [
+                    Wanted::Run,
+                    Wanted::Run,
+                    Wanted::Suspend,
+                    Wanted::Suspend,
+                    Wanted::Release,
+                    Wanted::Kill,
+                ];
+                let wanted = all[self.rng.usize(0..all.len())];
+                self.ask(at, Wish::Want { job, wanted, by });
+            }
+            13..15 => {
+                let Some((job, _, name)) = self.any_job() else { return };
+                let by = By { uid: 1, name };
+                let weight = Some(self.rng.u32(0..500));
+                self.ask(at, Wish::Set { job, class: None, weight, by });
+            }
+            15..19 => {
+                let Some((job, home, _)) = self.any_job() else { return };
+                self.ask(home, Wish::Remove { job });
+            }
+            19 => self.hosts[at].paused_until_ns = self.now_ns + for_ns,
+            20 => self.hosts[at].cut_until_ns = self.now_ns + for_ns,
+            21 => self.down_until_ns = self.now_ns + for_ns,
+            22 => {
+                let step_ns = self.rng.i64(-3_000..3_000) * MS as i64;
+                let host = &mut self.hosts[at];
+                host.offset_ns += step_ns;
+            }
+            23 => self.hosts[at].offset_ns = self.rng.i64(-400_000..400_000),
+            24 => {
+                let bad = self.rng.bool();
+                self.hosts[at].bound_ns = if bad { 5 * MS } else { 500_000 };
+            }
+            25 => self.hosts[at].lag_ns = [0, MS, 30 * MS, 400 * MS][self.rng.usize(0..4)],
+            26..28 => self.restart(at),
+            28 => self.etcd.is_full = !self.etcd.is_full,
+            29 => self.spoil(),
+            30 => {
+                let name = self.hosts[at].name.clone();
+                let of_other = self.member(&name, 2, "another machine");
+                let own = std::mem::replace(&mut self.hosts[at].member, of_other);
+                drop(own);
+                self.forget_asked(at);
+                self.hosts[at].is_connected = false;
+                self.pass(200 * MS);
+                let cpus = self.hosts[at].cpus;
+                self.ask(at, Wish::Join { cpus, machine: "another machine".to_owned() });
+                self.pass(200 * MS);
+                self.restart(at);
+            }
+            _ => self.ask(at, Wish::Leave),
+        }
+    }
+
+    /// The daemon of a host dies, and another one starts.
+    fn restart(&mut self, at: usize) {
+        self.forget_asked(at);
+        let (name, cpus) = (self.hosts[at].name.clone(), self.hosts[at].cpus);
+        let machine = format!("machine of {name}");
+        self.hosts[at].member = self.member(&name, cpus, &machine);
+        let host = &mut self.hosts[at];
+        host.is_connected = false;
+        (host.watch, host.mail) = (VecDeque::new(), VecDeque::new());
+    }
+
+    /// Wishes die with their daemon, granted or not.
+    fn forget_asked(&mut self, at: usize) {
+        for wish in std::mem::take(&mut self.hosts[at].asked).into_values() {
+            match wish {
+                Wish::Register(job) => _ = self.unsure.insert(job.ticket),
+                Wish::Remove { job } => _ = self.ended.insert(job),
+                _ => {}
+            }
+        }
+    }
+
+    /// Somebody writes what cannot be read, and takes it back later.
+    fn spoil(&mut self) {
+        let Some((job, ..)) = self.any_job() else { return };
+        if self.is_spoiled || self.now_ns < self.down_until_ns {
+            return;
+        }
+        let key = self.keys.of(&Key::Entries(job));
+        let items = self.etcd.snapshot(&key).items;
+        let Some(item) = items.iter().find(|item| item.key == key) else { return };
+        let newer = self.rng.bool();
+        let bad = match newer {
+            true => item.value.replace("\"v\":1", "\"v\":9"),
+            false => item.value[..item.value.len() / 2].to_owned(),
+        };
+        self.tally.count("corrupt");
+        self.is_spoiled = true;
+        self.spoiled.insert(job);
+        self.etcd.write(&key, Some(bad));
+        let passes_ns = self.rng.u64(0..3 * SECOND);
+        self.pass(passes_ns);
+        let asks = self.any_host();
+        let wished = self.job();
+        self.ask(asks, Wish::Register(wished));
+        self.pass(passes_ns);
+        // What was placed meanwhile may be where the job was: it is gone for good.
+        let host = self.reference.job(job).map(|(host, _)| host.to_owned());
+        self.etcd.write(&key, None);
+        if let Some(host) = host {
+            self.etcd.write(&self.keys.of(&Key::Job { host, job }), None);
+        }
+        self.granted.remove(&job);
+        self.check_registry();
+        self.is_spoiled = false;
+    }
+
+    /// Nothing happens any more: everybody comes to the same matrix, and nothing was lost.
+    fn calm_down(&mut self) {
+        self.etcd.is_full = false;
+        self.down_until_ns = 0;
+        for host in &mut self.hosts {
+            (host.cut_until_ns, host.paused_until_ns, host.bound_ns) = (0, 0, 500_000);
+            (host.lag_ns, host.offset_ns) = (MS, host.offset_ns.clamp(-400_000, 400_000));
+        }
+        // Clocks that were set back plan on once they are where they were.
+        self.pass(CALM_NS);
+        let all: Vec<u64> = self.reference.state().iter().map(|(state, _)| state.change).collect();
+        let lost = self.reference.all_entries().filter(|(_, it)| !it.lost.is_empty()).count();
+        assert_eq!(lost, 0, "all hosts are back");
+        for host in &self.hosts {
+            assert!(host.asked.is_empty(), "{} waits for {:?}", host.name, host.asked);
+            let last = host.member.timeline().steps().last();
+            let Some(last) = last.filter(|_| host.member.host().is_some()) else { continue };
+            assert_eq!(vec![last.change], all, "{} follows the last change", host.name);
+            let seen = host.member.view().state();
+            assert_eq!(seen, self.reference.state(), "{}", host.name);
+        }
+        for (slice, plans) in std::mem::take(&mut self.plans) {
+            self.check_slice(slice, &plans);
+        }
+        let there: BTreeMap<JobId, String> =
+            self.reference.jobs().map(|(id, _, job)| (id, job.ticket.clone())).collect();
+        for (id, ticket) in &self.granted {
+            assert!(there.contains_key(id) || self.ended.contains(id), "{id} ({ticket}) is lost");
+        }
+        for (id, ticket) in &there {
+            let is_known = self.granted.contains_key(id) || self.unsure.contains(ticket);
+            assert!(is_known, "job {id} ({ticket}) is of nobody");
+        }
+        let mut tickets: Vec<&String> = there.values().collect();
+        tickets.dedup();
+        assert_eq!(tickets.len(), there.len(), "no job is there twice");
+    }
+}

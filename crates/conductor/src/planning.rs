@@ -205,17 +205,18 @@ impl Conductor {
         self.schedule.extend(resume_ns, until_ns);
         // A moment that a change in this step named may be one that the clock came back from.
         self.schedule.stand_until(self.boundary(planning.now.utc_ns + self.lead_ns));
-        self.bring_out_of_rows(from_ns);
         let config = self.config();
         let slices = slices::slice_at(config, from_ns)..=slices::slice_at(config, until_ns - 1);
         let plans = self.schedule.plans().iter().filter(|plan| slices.contains(&plan.slice));
         planning.plans = plans.map(|plan| Plan::clone(plan)).collect();
         let in_rows = planning.plans.iter().flat_map(|plan| &plan.row).map(|slot| slot.job);
+        let in_rows: BTreeSet<JobId> = in_rows.collect();
+        self.bring_out_of_rows(&in_rows);
         let published = self.published.gangs().iter().copied();
         // The threads of a job for which there is no slot may use other CPUs by now.
         let unplaceable = self.jobs.values().filter(|job| job.unplaceable.is_some());
         let unplaceable = unplaceable.filter(|job| job.activity.awake).map(|job| job.id);
-        let in_rows = in_rows.chain(unplaceable);
+        let in_rows = in_rows.into_iter().chain(unplaceable);
         in_rows.chain(published).chain(self.restated.iter().copied()).collect()
     }
 
@@ -279,14 +280,12 @@ impl Conductor {
         homes.for_each(|home| home.members.end_move());
     }
 
-    /// Brings the jobs that no row holds where they belong now: jobs that came, woke, fell asleep,
-    /// were suspended or resumed. The timetable states the standing of jobs that take turns, or
-    /// have a slot that is not over. An action done at once might be done by another switcher than
-    /// the one that raises a thread, and after it.
-    pub(crate) fn bring_out_of_rows(&mut self, from_ns: u64) {
-        let plan = self.schedule.plan_of(slices::slice_at(self.config(), from_ns));
-        let in_row: BTreeSet<JobId> =
-            plan.iter().flat_map(|plan| &plan.row).map(|slot| slot.job).collect();
+    /// Brings the jobs that no row of the next timetable holds where they belong now: jobs that
+    /// came, woke, fell asleep, were suspended or resumed. The timetable states the standing of
+    /// jobs that take turns, or have a slot in it. Later rows may hold a job that takes no turns,
+    /// as one that was found to have too many threads just now. An action done at once might be
+    /// done by another switcher than the one that raises a thread, and after it.
+    pub(crate) fn bring_out_of_rows(&mut self, in_rows: &BTreeSet<JobId>) {
         let (fill, slice_ns) = (self.config().fill, self.config().slice_ns);
         let machine = self.machine();
         let mut actions = Vec::new();
@@ -301,7 +300,7 @@ impl Conductor {
             let is_new = to_state.contains(&id);
             self.restated.extend(is_new.then_some(id));
             let Some(to) = moves_out_of_row(job, fill, machine, is_new) else { continue };
-            if job.eligibility(machine).is_gang() || in_row.contains(&id) {
+            if job.eligibility(machine).is_gang() || in_rows.contains(&id) {
                 self.restated.insert(id);
                 // Until that timetable is in force.
                 self.unknown.insert(id);
@@ -442,17 +441,18 @@ impl Conductor {
             .collect()
     }
 
-    /// Whether an order sets the CPUs of a thread that the last timetable restricts: the thread was
+    /// Whether an order sets other CPUs than the last timetable leaves a thread on: the thread was
     /// left alone, or bound, as the order was made. Another switcher might carry the order out
-    /// after the edge.
+    /// after the edge. A timetable that does not restrict the thread does not let it go either.
     pub fn is_overtaken(&self, order: &Action) -> bool {
-        let Action::Affinity { tid, .. } = order else { return false };
+        let Action::Affinity { tid, cpus } = order else { return false };
         let of_timetable = self.published.gangs().iter().filter_map(|job| self.jobs.get(job));
-        let mut threads = of_timetable
-            .filter_map(|job| job.home.as_ref())
-            .flat_map(|home| home.members.threads())
-            .filter(|thread| thread.tid == *tid);
-        threads.any(|thread| !thread.is_exempt() && !thread.user_pinned)
+        let mut members = of_timetable.filter_map(|job| Some(&job.home.as_ref()?.members));
+        members.any(|members| {
+            let is_left_there = members.pinned.is_none() && *cpus == members.everywhere;
+            let mut threads = members.threads().iter().filter(|thread| thread.tid == *tid);
+            !is_left_there && threads.any(|thread| !thread.is_exempt() && !thread.user_pinned)
+        })
     }
 
     /// Whether members of a job that is released may have been started in a slot, or out of it.

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use gang_conductor::{Conductor, Due, Effects, Followed, NewThreads, Note, Now, life::State};
-use gang_schedule::{CpuSet, JobId};
-use gang_timetable::{Action, EdgeActions, InSlot, Known, SchedPolicy, Timetable};
+use gang_schedule::{Config, CpuSet, JobId};
+use gang_timetable::{Action, EdgeActions, InSlot, Known, SchedPolicy, THREADS_MAX, Timetable};
 
-use crate::one::{JOB, NOW, PID, candidate, cgroup, home, in_state};
+use crate::one::{JOB, NOW, PID, candidate, cgroup, conductor_of, home, in_state};
 
 fn planned(core: &mut Conductor) -> Effects {
     planned_at(core, NOW).expect("nothing was planned yet")
@@ -42,6 +42,67 @@ fn cpus_are_given_only_where_their_pins_come_first() {
     for cpus in given {
         assert!(effects.pins.contains(&(JOB, cpus.clone())), "{cpus} is not on file");
     }
+}
+
+/// Two gangs have slots in turn, and stand still out of them. After so many plans, the first gang
+/// is found to have too many threads while the next ones are made. Returns the effects of the
+/// latter, and the orders that were made with them.
+fn too_many_threads_after(plans: usize) -> (Effects, Vec<Action>) {
+    let mut core = conductor_of(Config { fill: false, ..Config::default() }, false);
+    for _ in 0..2 {
+        let id = core.register(NOW, candidate(4)).unwrap();
+        core.join(NOW, id, home(cgroup())).unwrap();
+    }
+    let mut made = 0;
+    for passed_ns in (0..1_000_000_000).step_by(2_500_000) {
+        let (utc_ns, monotonic_ns) = (NOW.utc_ns + passed_ns, NOW.monotonic_ns + passed_ns);
+        let now = Now { utc_ns, monotonic_ns };
+        core.begin_step(now);
+        core.schedule.renew();
+        let due = core.due(now, 1, 1_000_000, NewThreads::None);
+        let Due::Plan { resume_ns, new_threads, .. } = due else { continue };
+        let (mut planning, _) = core.begin(now, resume_ns, new_threads, Followed::default());
+        if made == plans {
+            let members = &mut core.jobs.get_mut(&JOB).unwrap().home.as_mut().unwrap().members;
+            members.admit(&mut vec![PID], THREADS_MAX + 1);
+            core.was_read(JOB);
+            core.take_orders();
+        }
+        core.plan(&mut planning);
+        let effects = core.publish(planning, &BTreeSet::new(), &BTreeSet::new(), 0.0, || 30_000);
+        if made == plans {
+            return (effects, core.take_orders());
+        }
+        made += 1;
+    }
+    panic!("{made} plans were made");
+}
+
+#[test]
+fn job_with_a_slot_later_is_left_to_the_timetable() {
+    let mut of_later_rows = 0;
+    for after in 1..9 {
+        let (Effects { planned, .. }, orders) = too_many_threads_after(after);
+        let (first, later) = planned.plans.split_first().unwrap();
+        if first.slot(JOB).is_none() && later.iter().any(|plan| plan.slot(JOB).is_some()) {
+            assert_eq!(orders, [], "after {after} plans");
+            of_later_rows += 1;
+        }
+    }
+    assert!(of_later_rows > 1, "{of_later_rows}");
+}
+
+#[test]
+fn only_slots_overtake_an_order_that_lets_go() {
+    let mut core = in_state(State::Present);
+    assert!(!planned(&mut core).pins.is_empty());
+    let everywhere = home(cgroup()).members.everywhere;
+    let lets_go = Action::Affinity { tid: PID, cpus: everywhere };
+    assert!(core.is_overtaken(&lets_go), "its slots restrict it");
+    core.jobs.get_mut(&JOB).unwrap().home.as_mut().unwrap().members.pinned = None;
+    assert!(!core.is_overtaken(&lets_go), "nothing else lets it go");
+    let binds = Action::Affinity { tid: PID, cpus: [1].into_iter().collect() };
+    assert!(core.is_overtaken(&binds), "its owner has let it go since");
 }
 
 #[test]

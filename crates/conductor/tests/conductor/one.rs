@@ -21,7 +21,10 @@ pub fn conductor() -> Conductor {
 
 /// `has_common_group` where all gangs are in one group of the cpu controller.
 pub fn conductor_with(has_common_group: bool) -> Conductor {
-    let config = Config::default();
+    conductor_of(Config::default(), has_common_group)
+}
+
+pub fn conductor_of(config: Config, has_common_group: bool) -> Conductor {
     let schedule = Schedule::new(config.clone(), Topology::flat(4)).unwrap();
     let setup = Setup {
         backend: Backend::Rt,

@@ -39,7 +39,7 @@ expect() {
 }
 
 rust=("cargo=cargo $wanted.0" "rustc=rustc $wanted.0 (of a test)")
-built=(make pkg-config clang)
+built=(make pkg-config protoc clang)
 packaged() { printf 'apt-cache=%s:\n  Installed: (none)\n  Candidate: %s' "$1" "$2"; }
 
 machine_with cc "${built[@]}" "${rust[@]}" apt-get

@@ -10,11 +10,13 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each room, and the rooms that it may use.
-const ROOMS: [(&str, &[&str]); 20] = [
+const ROOMS: [(&str, &[&str]); 22] = [
     ("gang-bpf", &[]),
     ("gang-schedule", &[]),
     ("gang-timetable", &["gang-schedule"]),
     ("gang-conductor", &["gang-schedule", "gang-timetable"]),
+    ("gang-cluster", &["gang-schedule"]),
+    ("gang-etcd", &["gang-cluster", "gang-schedule"]),
     ("gang-linux", &[]),
     ("gang-engine", &["gang-linux", "gang-schedule", "gang-timetable"]),
     ("gang-protocol", &["gang-schedule"]),
@@ -48,10 +50,11 @@ const ROOMS: [(&str, &[&str]); 20] = [
 const IN_TESTS: &[&str] = &["gang-daemon", "gang-harness"];
 
 /// Rooms that decide, by their directories: without Linux, a clock, a file or a random number.
-const PURE: [(&str, &str); 3] = [
+const PURE: [(&str, &str); 4] = [
     ("gang-schedule", "crates/schedule"),
     ("gang-timetable", "crates/timetable"),
     ("gang-conductor", "crates/conductor"),
+    ("gang-cluster", "crates/cluster"),
 ];
 
 /// The simulation runs anywhere, too. Its program reads arguments and files.

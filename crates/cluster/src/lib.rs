@@ -1,8 +1,8 @@
 //! Gangs across hosts: the registry, and what a host decides by it.
 //!
-//! etcd holds hosts, jobs and the entries of the matrix. Any host changes them by a transaction that
-//! fails where another was first, and each host follows them by its own clock. There is no leader,
-//! no protocol between daemons, and no message at a switch.
+//! etcd holds hosts, jobs and the entries of the matrix. Any host changes them by a transaction
+//! that fails where another was first, and each host follows them by its own clock. There is no
+//! leader, no protocol between daemons, and no message at a switch.
 //!
 //! This room is pure, as the conductor is: revisions, answers and the time go in, transactions and
 //! the rows of this host come out. gangd's driver talks to etcd.

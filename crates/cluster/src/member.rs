@@ -1,12 +1,12 @@
 //! A host of the cluster: what it has read, what it wishes, and the rows that it follows.
 //!
-//! Problem. Hosts change the registry at the same time, answers are late or do not come, etcd may be
-//! away for an hour, and the gangs of this host must go on all the while.
+//! Problem. Hosts change the registry at the same time, answers are late or do not come, etcd may
+//! be away for an hour, and the gangs of this host must go on all the while.
 //!
 //! Approach. A [`Member`] does no I/O. A driver reads the registry and hands it on
-//! ([`Member::read`], [`Member::watched`]), does what [`Member::next`] says, one thing at a time, and
-//! returns what became of it. The rows that this host follows come from [`Member::timeline`], which
-//! needs nobody: without a registry the last matrix goes on.
+//! ([`Member::read`], [`Member::watched`]), does what [`Member::next`] says, one thing at a time,
+//! and returns what became of it. The rows that this host follows come from [`Member::timeline`],
+//! which needs nobody: without a registry the last matrix goes on.
 //!
 //! Terms.
 //! - *wish*: something that a user or the daemon wants changed; wishes are granted in their order.

@@ -142,7 +142,7 @@ impl View {
                 }
                 false => Err(format!("a host's number is below {}", record::HOSTS_MAX)),
             };
-            added.err().map(|why| wrong.push((Key::Host(name.clone()), why)));
+            wrong.extend(added.err().map(|why| (Key::Host(name.clone()), why)));
         }
         self.matrix = Some(matrix);
         wrong.into_iter().for_each(|(key, why)| self.contradicts(&key, why));

@@ -8,7 +8,7 @@ use gang_cluster::store::{Event, Is, Item, Op, Outcome, Revision, Snapshot, Txn}
 /// A lease ends so long after it was last kept alive.
 pub const TTL_NS: u64 = 3_000_000_000;
 /// Revisions that can be watched from.
-const HISTORY: usize = 60;
+const HISTORY: usize = 12;
 
 #[derive(Debug, Clone)]
 struct Stored {
@@ -49,7 +49,9 @@ impl Etcd {
             _ => false,
         };
         if !txn.compares.iter().all(holds) {
-            return Outcome::Conflict(self.revision);
+            let compared = txn.compares.iter().filter_map(|(key, _)| self.keys.get(key));
+            let last = compared.map(|stored| stored.modified).max();
+            return Outcome::Conflict(last.unwrap_or(0));
         }
         let is_leased = |op: &Op| matches!(op, Op::Put { leased: true, .. });
         if txn.ops.iter().any(is_leased) {

@@ -1,8 +1,11 @@
 //! Storms of clusters: from one seed, hosts with clocks of their own change one registry, while
 //! watches lag, answers get lost, hosts pause and die, and etcd goes and comes.
 //!
-//! `cargo test -p gang-cluster --test storm` runs a few hundred seeds; `SEED=17` runs one and
+//! `cargo test -p gang-cluster --test storm` runs 250 seeds; `SEED=17` runs one and
 //! prints what happens, `SEEDS=0..100000` runs many.
+
+// The test itself is run as its caller says; what it runs is not.
+#![allow(clippy::disallowed_methods)]
 
 mod etcd;
 mod world;
@@ -11,7 +14,7 @@ use std::env;
 use std::panic::catch_unwind;
 
 fn seeds() -> std::ops::Range<u64> {
-    let Ok(text) = env::var("SEEDS") else { return 0..400 };
+    let Ok(text) = env::var("SEEDS") else { return 0..250 };
     let (first, end) = text.split_once("..").expect("SEEDS=FIRST..END");
     first.parse().expect("a seed")..end.parse().expect("a seed")
 }

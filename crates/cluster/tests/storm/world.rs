@@ -128,6 +128,8 @@ struct World {
     /// Jobs whose entries somebody else wrote.
     spoiled: BTreeSet<JobId>,
     tickets: u64,
+    /// Nothing happens any more, and hosts wake seldom.
+    is_calm: bool,
     tally: Tally,
     is_traced: bool,
 }
@@ -180,6 +182,7 @@ impl World {
             is_spoiled: false,
             spoiled: BTreeSet::new(),
             tickets: 0,
+            is_calm: false,
             tally: Tally::default(),
             is_traced,
             keys,
@@ -254,7 +257,8 @@ impl World {
     }
 
     fn wake(&mut self, at: usize) {
-        let (now_ns, tick_ns) = (self.now_ns, self.rng.u64(1..15) * MS);
+        let tick_ms = if self.is_calm { 40..120 } else { 1..15 };
+        let (now_ns, tick_ns) = (self.now_ns, self.rng.u64(tick_ms) * MS);
         let is_down = now_ns < self.down_until_ns;
         let registry = self.keys.registry();
         let host = &mut self.hosts[at];
@@ -493,7 +497,8 @@ impl World {
         match (wish, answer) {
             (Wish::Register(job), Ok(Granted::Registered { job: id, .. })) => {
                 self.tally.count("registered");
-                let before = self.granted.insert(id, job.ticket);
+                let is_gone = self.spoiled.contains(&id);
+                let before = if is_gone { None } else { self.granted.insert(id, job.ticket) };
                 assert!(before.is_none(), "{name}: job {id} is given to two");
             }
             (Wish::Register(job), Err(Refused::Unanswered)) => _ = self.unsure.insert(job.ticket),
@@ -700,6 +705,7 @@ impl World {
 
     /// Nothing happens any more: everybody comes to the same matrix, and nothing was lost.
     fn calm_down(&mut self) {
+        self.is_calm = true;
         self.etcd.is_full = false;
         self.down_until_ns = 0;
         for host in &mut self.hosts {

@@ -1,0 +1,330 @@
+//! The connection of one host.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use etcd_client::{
+    Certificate, Client, ConnectOptions, Error, Identity, LeaseKeepAliveStream, LeaseKeeper,
+    PutOptions, TlsOptions, WatchOptions, WatchStream,
+};
+use gang_cluster::change::{Granted, Refused, Wish};
+use gang_cluster::member::{Do, Me, Member, Note, Now, Seen, Ticket};
+use gang_cluster::record::decode;
+use gang_cluster::store::{Outcome, Revision, Snapshot};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
+
+use crate::convert;
+
+/// A host whose daemon is gone is away after this time, s.
+const TTL_S: i64 = 5;
+/// The lease is kept alive so often.
+const KEEP_ALIVE: Duration = Duration::from_millis(1_500);
+/// What the host sees of itself is looked at so often.
+const LOOK: Duration = Duration::from_millis(200);
+/// etcd answers within this time, or is away.
+const ANSWER: Duration = Duration::from_secs(3);
+/// After a connection that failed, the next try comes so much later.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// Certificates, as PEM.
+#[derive(Debug, Clone)]
+pub struct Tls {
+    pub ca: Vec<u8>,
+    pub certificate: Vec<u8>,
+    pub key: Vec<u8>,
+}
+
+/// Where etcd is, and as whom.
+#[derive(Debug, Clone, Default)]
+pub struct Address {
+    /// URLs; any of them will do.
+    pub endpoints: Vec<String>,
+    pub tls: Option<Tls>,
+    /// Name and password, where etcd does not know its users by their certificates.
+    pub user: Option<(String, String)>,
+}
+
+impl Address {
+    /// Connects.
+    ///
+    /// # Errors
+    /// etcd is not there, or does not accept who we are.
+    pub async fn connect(&self) -> Result<Client, Error> {
+        let mut options = ConnectOptions::new()
+            .with_timeout(ANSWER)
+            .with_connect_timeout(ANSWER)
+            .with_keep_alive(Duration::from_secs(2), ANSWER)
+            .with_require_leader(true);
+        if let Some(tls) = &self.tls {
+            let certificates = TlsOptions::new()
+                .ca_certificate(Certificate::from_pem(&tls.ca))
+                .identity(Identity::from_pem(&tls.certificate, &tls.key));
+            options = options.with_tls(certificates);
+        }
+        if let Some((name, password)) = &self.user {
+            options = options.with_user(name, password);
+        }
+        Client::connect(&self.endpoints, Some(options)).await
+    }
+}
+
+/// The daemon, as far as the driver needs it.
+pub trait Host {
+    fn now(&self) -> Now;
+    /// The first slice that is not planned yet.
+    fn first_slice(&self) -> u64;
+    fn seen(&self) -> Seen;
+    /// The rows that this host follows may have changed, or what it knows of the others.
+    fn changed(&mut self, member: &Member);
+    fn note(&mut self, note: Note);
+    /// The link to etcd came, or went and why.
+    fn link(&mut self, is_up: Result<(), String>);
+}
+
+/// A wish, and where its answer goes.
+pub type Ask = (Wish, oneshot::Sender<Result<Granted, Refused>>);
+
+/// One host's link to etcd.
+pub struct Driver<H> {
+    address: Address,
+    me: Me,
+    member: Member,
+    host: H,
+    wishes: mpsc::Receiver<Ask>,
+    waiting: BTreeMap<Ticket, oneshot::Sender<Result<Granted, Refused>>>,
+}
+
+/// A connection that works.
+struct Link {
+    client: Client,
+    watch: Option<WatchStream>,
+    lease: Lease,
+}
+
+struct Lease {
+    id: i64,
+    keeper: LeaseKeeper,
+    kept: LeaseKeepAliveStream,
+}
+
+/// Why a link ended.
+enum End {
+    /// Nobody can wish anything any more.
+    Closed,
+    Failed(String),
+}
+
+impl From<Error> for End {
+    fn from(err: Error) -> End {
+        End::Failed(err.to_string())
+    }
+}
+
+impl<H: Host> Driver<H> {
+    pub fn new(
+        address: Address,
+        me: Me,
+        keys: gang_cluster::keys::Keys,
+        host: H,
+        wishes: mpsc::Receiver<Ask>,
+    ) -> Driver<H> {
+        let member = Member::new(me.clone(), keys);
+        Driver { address, me, member, host, wishes, waiting: BTreeMap::new() }
+    }
+
+    /// Runs until nobody can wish anything any more.
+    pub async fn run(mut self) {
+        loop {
+            let end = match timeout(ANSWER, Driver::<H>::link(&self.address)).await {
+                Ok(Ok(link)) => {
+                    self.member.found();
+                    self.host.link(Ok(()));
+                    self.follow(link).await
+                }
+                Ok(Err(end)) => end,
+                Err(_) => End::Failed("no answer".to_owned()),
+            };
+            self.member.lost();
+            self.report();
+            match end {
+                End::Closed => return,
+                End::Failed(why) => self.host.link(Err(why)),
+            }
+            // Wishes are refused meanwhile.
+            let retry_at = Instant::now() + RETRY;
+            loop {
+                tokio::select! {
+                    ask = self.wishes.recv() => match ask {
+                        Some(ask) => self.wish(ask),
+                        None => return,
+                    },
+                    () = sleep_until(retry_at) => break,
+                }
+                self.report();
+            }
+        }
+    }
+
+    async fn link(address: &Address) -> Result<Link, End> {
+        let mut client = address.connect().await?;
+        let lease = Driver::<H>::lease(&mut client).await?;
+        Ok(Link { client, watch: None, lease })
+    }
+
+    async fn lease(client: &mut Client) -> Result<Lease, Error> {
+        let id = client.lease_grant(TTL_S, None).await?.id();
+        let (keeper, kept) = client.lease_keep_alive(id).await?;
+        Ok(Lease { id, keeper, kept })
+    }
+
+    fn wish(&mut self, (wish, answer): Ask) {
+        let ticket = self.member.wish(wish);
+        self.waiting.insert(ticket, answer);
+    }
+
+    /// Hands on answers, notes and rows.
+    fn report(&mut self) {
+        for note in self.member.take_notes() {
+            self.host.note(note);
+        }
+        for (ticket, answer) in self.member.take_answers() {
+            // The one who asked may have gone.
+            self.waiting.remove(&ticket).map(|to| to.send(answer));
+        }
+        self.host.changed(&self.member);
+    }
+
+    /// Follows the registry as long as the link works.
+    async fn follow(&mut self, mut link: Link) -> End {
+        let (mut look, mut keep) = (interval(LOOK), interval(KEEP_ALIVE));
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        keep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            while let Some(what) = self.member.next(self.host.now()) {
+                if let Err(end) = self.carry_out(&mut link, what).await {
+                    return end;
+                }
+            }
+            self.report();
+            let done = tokio::select! {
+                message = next_message(&mut link.watch) => self.watched(&mut link, message),
+                ask = self.wishes.recv() => match ask {
+                    Some(ask) => {
+                        self.wish(ask);
+                        Ok(())
+                    }
+                    None => Err(End::Closed),
+                },
+                kept = link.lease.kept.message() => match kept {
+                    Ok(Some(kept)) if kept.ttl() > 0 => Ok(()),
+                    Ok(_) => self.renew_lease(&mut link).await,
+                    Err(err) => Err(err.into()),
+                },
+                _ = keep.tick() => link.lease.keeper.keep_alive().await.map_err(End::from),
+                _ = look.tick() => {
+                    self.member.see(self.host.seen());
+                    Ok(())
+                }
+            };
+            if let Err(end) = done {
+                return end;
+            }
+        }
+    }
+
+    /// The lease has ended: this machine stood still for longer than it lasts.
+    async fn renew_lease(&mut self, link: &mut Link) -> Result<(), End> {
+        self.member.lease_ended();
+        link.lease = Driver::<H>::lease(&mut link.client).await?;
+        Ok(())
+    }
+
+    fn watched(
+        &mut self,
+        link: &mut Link,
+        message: Result<Option<etcd_client::WatchResponse>, Error>,
+    ) -> Result<(), End> {
+        let Some(message) = message? else {
+            return Err(End::Failed("the watch has ended".to_owned()));
+        };
+        if message.canceled() || message.compact_revision() > 0 {
+            // Revisions were compacted before they were read: all is read anew.
+            link.watch = None;
+            self.member.lost();
+            self.member.found();
+            return Ok(());
+        }
+        for (revision, events) in convert::revisions(&message) {
+            let (now, first) = (self.host.now(), self.host.first_slice());
+            self.member.watched(now, first, revision, &events);
+        }
+        Ok(())
+    }
+
+    async fn carry_out(&mut self, link: &mut Link, what: Do) -> Result<(), End> {
+        let keys = self.member.view().keys().clone();
+        match what {
+            Do::Read => {
+                let prefix = keys.registry();
+                let snapshot = convert::read(&mut link.client, &prefix).await?;
+                link.watch = Some(watch(&mut link.client, &prefix, snapshot.revision).await?);
+                self.read(&snapshot);
+            }
+            Do::ReadAlive => {
+                let prefix = keys.all_alive();
+                let snapshot = convert::read(&mut link.client, &prefix).await?;
+                let name = |key: &str| key.strip_prefix(&prefix).map(str::to_owned);
+                let of = |key: &str, value: &str| Some((name(key)?, decode(value).ok()?));
+                let alive = snapshot.items.iter().filter_map(|it| of(&it.key, &it.value));
+                self.member.read_alive(self.host.now(), alive.collect());
+            }
+            Do::Announce { key, value } => {
+                let options = PutOptions::new().with_lease(link.lease.id);
+                let put = link.client.put(key, value, Some(options)).await;
+                self.member.announced();
+                match put {
+                    Ok(_) => {}
+                    // The lease is gone, or etcd does not permit it.
+                    Err(Error::GRpcStatus(status)) if status.code() as i32 == 5 => {
+                        self.renew_lease(link).await?;
+                    }
+                    Err(err) => return Err(err.into()),
+                }
+            }
+            Do::Commit(txn) => {
+                let outcome = convert::commit(&mut link.client, &txn, link.lease.id).await;
+                let unknown = Outcome::Unknown;
+                self.member.committed(self.host.now(), outcome.as_ref().unwrap_or(&unknown));
+                outcome?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, snapshot: &Snapshot) {
+        let (now, first) = (self.host.now(), self.host.first_slice());
+        self.member.read(now, first, snapshot);
+    }
+
+    /// This host.
+    pub fn me(&self) -> &Me {
+        &self.me
+    }
+}
+
+async fn watch(client: &mut Client, prefix: &str, from: Revision) -> Result<WatchStream, Error> {
+    let next = i64::try_from(from + 1).unwrap_or(i64::MAX);
+    let options = WatchOptions::new().with_prefix().with_start_revision(next);
+    client.watch(prefix, Some(options)).await
+}
+
+/// The next message of a watch; it never comes where there is none.
+async fn next_message(
+    watch: &mut Option<WatchStream>,
+) -> Result<Option<etcd_client::WatchResponse>, Error> {
+    match watch {
+        Some(watch) => watch.message().await,
+        None => std::future::pending().await,
+    }
+}

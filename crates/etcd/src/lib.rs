@@ -1,0 +1,54 @@
+//! Carries what a host of a cluster decides to etcd, and what etcd says back.
+//!
+//! A [`Member`] decides; this room has the connection, the watch and the lease. It adds nothing: a
+//! transaction is sent as it is, and a revision is handed on whole. Where etcd is away, the driver
+//! tries again, and the member goes on with the rows that it has.
+//!
+//! One task does one thing at a time, so that the member sees revisions and answers in the order in
+//! which etcd gave them.
+
+mod convert;
+mod driver;
+
+pub use driver::{Address, Ask, Driver, Host, Tls};
+pub use etcd_client::Error;
+
+use etcd_client::Client;
+use gang_cluster::change::Refused;
+use gang_cluster::keys::Keys;
+use gang_cluster::record::Settings;
+use gang_cluster::store::Outcome;
+
+/// Why a cluster could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum InitError {
+    #[error("etcd has a cluster of this name already")]
+    Exists,
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    #[error("etcd at {endpoints}: {source}")]
+    Etcd { endpoints: String, source: Error },
+    #[error("etcd at {endpoints} refused: {why}")]
+    Store { endpoints: String, why: String },
+}
+
+/// Writes the first records of a cluster.
+///
+/// # Errors
+/// [`InitError`]; nothing was written then.
+pub async fn init(address: &Address, keys: &Keys, settings: &Settings) -> Result<(), InitError> {
+    let endpoints = address.endpoints.join(", ");
+    let etcd = |source| InitError::Etcd { endpoints: endpoints.clone(), source };
+    let mut client: Client = address.connect().await.map_err(etcd)?;
+    let txn = gang_cluster::change::init(keys, settings)?;
+    match convert::commit(&mut client, &txn, 0).await {
+        Ok(Outcome::Committed(_)) => Ok(()),
+        Ok(Outcome::Conflict(_)) => Err(InitError::Exists),
+        Ok(Outcome::Refused(why)) => Err(InitError::Store { endpoints: endpoints.clone(), why }),
+        Ok(Outcome::Unknown) => {
+            let why = "no answer came".to_owned();
+            Err(InitError::Store { endpoints: endpoints.clone(), why })
+        }
+        Err(source) => Err(etcd(source)),
+    }
+}

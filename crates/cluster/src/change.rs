@@ -18,22 +18,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gang_schedule::matrix::{Change, HostId, Load, Matrix, Span};
-use gang_schedule::{JobId, UserId, clock};
+use gang_schedule::{JobId, MAX_CPUS, UserId, clock};
 
-use crate::keys::{Key, is_name};
+use crate::keys::{FIRST_JOB, Key, Keys, is_name};
 use crate::record::{
-    Alive, Entries, Fault, Host, Job, OnHostLost, Settings, State, Users, Wanted, class, encode,
+    Alive, Entries, Fault, HOSTS_MAX, Host, Job, OnHostLost, Settings, State, Users, Wanted, class,
+    encode,
 };
-use crate::store::{Is, OPS_MAX, Op, Revision, Txn};
+use crate::store::{BYTES_MAX, Is, OPS_MAX, Op, Revision, Txn};
 use crate::view::View;
 
-/// The number of the first job of a cluster. Jobs of one host have smaller ones.
-pub const FIRST_JOB: u64 = 1_000_000_000;
-
-/// Bounds of how long before its slice a change is committed.
-pub const LEAD_NS: std::ops::RangeInclusive<u64> = 20_000_000..=5_000_000_000;
 /// The lead of a new cluster.
 const FIRST_LEAD_NS: u64 = 100_000_000;
+/// A change that holds from a later moment than this was made by a clock that was wrong.
+const FAR_NS: u64 = 60_000_000_000;
 
 /// The user that wishes something.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,8 +57,17 @@ pub enum Wish {
     Remove { job: JobId },
     /// This host becomes the one that adjusts, if there is none.
     Elect,
+    /// It is so no longer.
+    Resign,
     /// The host that adjusts looks at all hosts and jobs.
     Tend,
+}
+
+impl Wish {
+    /// It names no slice, so that a clock that is wrong does no harm.
+    pub fn needs_no_clock(&self) -> bool {
+        matches!(self, Wish::Elect | Wish::Resign)
+    }
 }
 
 /// Why a wish was not granted. Nothing was changed.
@@ -89,6 +96,10 @@ pub enum Refused {
     NoJob(JobId),
     #[error("job {job} is not yours: it is of user {owner}")]
     NotOwner { job: JobId, owner: String },
+    #[error("job {0} has no part on this host: ask a host where it has one")]
+    NotHere(JobId),
+    #[error("this host has jobs of the cluster, {0} of them: they must end first")]
+    HasJobs(usize),
     #[error("job {job} was registered at host {host}, which removes it")]
     OfOtherHost { job: JobId, host: String },
     #[error("job {0} is being killed")]
@@ -105,6 +116,8 @@ pub enum Refused {
     Unreachable,
     #[error("the registry did not answer: the change is done, or not")]
     Unanswered,
+    #[error("{0} changes wait already: try again later")]
+    Busy(usize),
 }
 
 /// What was granted.
@@ -126,17 +139,19 @@ pub struct Draft {
 
 /// All that a change is worked out from.
 #[derive(Debug, Clone, Copy)]
-pub struct From<'a> {
+pub struct Inputs<'a> {
     pub view: &'a View,
     /// The hosts that are alive, as they were read last.
     pub alive: &'a BTreeMap<String, Alive>,
+    /// Hosts that were away for so long that their jobs are to know.
+    pub lost: &'a BTreeSet<String>,
     /// The name of this host.
     pub host: &'a str,
     pub now_ns: u64,
 }
 
 /// The transactions of a new cluster's first records. It fails where there is a cluster already.
-pub fn init(keys: &crate::keys::Keys, settings: &Settings) -> Result<Txn, Refused> {
+pub fn init(keys: &Keys, settings: &Settings) -> Result<Txn, Refused> {
     let settings_key = keys.of(&Key::Settings);
     Matrix::new(settings.config(), settings.rows).map_err(Refused::Matrix)?;
     let (next_job, lead_ns, frame) = (FIRST_JOB, FIRST_LEAD_NS, settings.rows);
@@ -152,8 +167,12 @@ pub fn init(keys: &crate::keys::Keys, settings: &Settings) -> Result<Txn, Refuse
 ///
 /// # Errors
 /// [`Refused`].
-pub fn draft(from: From, wish: &Wish) -> Result<Draft, Refused> {
-    let desk = Desk::new(from)?;
+pub fn draft(from: Inputs, wish: &Wish) -> Result<Draft, Refused> {
+    // Where this host cannot read the registry, another one is to adjust.
+    if *wish == Wish::Resign {
+        return Ok(resign(from));
+    }
+    let desk = Drafting::new(from)?;
     let draft = match wish {
         Wish::Join { cpus, machine } => desk.join(*cpus, machine)?,
         Wish::Leave => desk.leave()?,
@@ -162,15 +181,26 @@ pub fn draft(from: From, wish: &Wish) -> Result<Draft, Refused> {
         Wish::Set { job, class, weight, by } => desk.set(*job, class.as_deref(), *weight, by)?,
         Wish::Remove { job } => desk.remove(*job)?,
         Wish::Elect => desk.elect(),
+        Wish::Resign => desk.nothing(),
         Wish::Tend => desk.tend()?,
     };
     let (ops, bytes) = (draft.txn.ops.len(), draft.txn.bytes());
     if draft.txn.is_within_limits() { Ok(draft) } else { Err(Refused::TooLarge { ops, bytes }) }
 }
 
+/// The host that adjusts cannot, and another one is to.
+fn resign(from: Inputs) -> Draft {
+    let granted = Granted::Done { from_slice: 0 };
+    let mut txn = Txn::default();
+    if from.view.adjuster() == Some(from.host) {
+        txn.ops.push(Op::Delete { key: from.view.keys().of(&Key::Adjuster) });
+    }
+    Draft { txn, granted }
+}
+
 /// The registry as a change finds it, and what the change writes.
-struct Desk<'a> {
-    from: From<'a>,
+struct Drafting<'a> {
+    from: Inputs<'a>,
     settings: &'a Settings,
     state: &'a State,
     modified: Revision,
@@ -182,23 +212,21 @@ struct Desk<'a> {
     ops: Vec<Op>,
 }
 
-impl<'a> Desk<'a> {
-    fn new(from: From<'a>) -> Result<Desk<'a>, Refused> {
+impl<'a> Drafting<'a> {
+    fn new(from: Inputs<'a>) -> Result<Drafting<'a>, Refused> {
         let view = from.view;
-        let newer = view.faults().iter().find(|(_, fault)| matches!(fault, Fault::Newer { .. }));
         let of_all = [Key::Settings, Key::State].map(|key| view.keys().of(&key));
-        let of_all = of_all.iter().find_map(|key| view.faults().get_key_value(key));
-        if let Some((key, fault)) = newer.or(of_all) {
-            return Err(Refused::Faulty { key: key.clone(), fault: fault.clone() });
+        let of_all = of_all.iter().find_map(|key| Some((key.as_str(), view.fault(key)?)));
+        if let Some((key, fault)) = view.newer().or(of_all) {
+            return Err(Refused::Faulty { key: key.to_owned(), fault: fault.clone() });
         }
         let known = (view.settings(), view.state(), view.matrix());
         let (Some(settings), Some((state, modified)), Some(matrix)) = known else {
             return Err(Refused::NoCluster(view.keys().registry()));
         };
-        let ahead = clock::slice_at(matrix.config(), from.now_ns + state.lead_ns) + 1;
-        let from_slice = ahead.max(state.from_slice);
+        let from_slice = from_slice(matrix, from.now_ns, state, state.lead_ns);
         let (frame, ops) = (matrix.frame(), Vec::new());
-        Ok(Desk { from, settings, state, modified, matrix, from_slice, frame, ops })
+        Ok(Drafting { from, settings, state, modified, matrix, from_slice, frame, ops })
     }
 
     /// The transaction, with the state that every change of the matrix writes.
@@ -271,28 +299,45 @@ impl<'a> Desk<'a> {
             }
             self.check_unused(known.number)?;
         }
-        let taken: BTreeSet<u32> = hosts.values().map(|host| host.number).collect();
-        let known = hosts.get(name).map(|host| host.number);
-        let number =
-            known.or_else(|| (0..crate::record::HOSTS_MAX).find(|number| !taken.contains(number)));
-        let number = number.ok_or(Refused::TooManyHosts(crate::record::HOSTS_MAX))?;
-        let host = Host { number, cpus, machine: machine.to_owned() };
-        if known.is_none() {
-            self.matrix.clone().add_host(HostId(number), cpus).map_err(Refused::Matrix)?;
+        if !(1..=MAX_CPUS).contains(&cpus) {
+            let wrong = gang_schedule::matrix::Refused::Cpus { cpus, max: MAX_CPUS };
+            return Err(Refused::Matrix(wrong));
         }
+        let taken: BTreeSet<u32> = hosts.values().map(|host| host.number).collect();
+        let is_free = |number: &u32| !taken.contains(number) && self.check_unused(*number).is_ok();
+        let known = hosts.get(name).map(|host| host.number);
+        let number = known.or_else(|| (0..HOSTS_MAX).find(is_free));
+        let number = number.ok_or(Refused::TooManyHosts(HOSTS_MAX))?;
+        let host = Host { number, cpus, machine: machine.to_owned() };
         self.put(&Key::Host(name.to_owned()), encode(&host));
         Ok(self.done())
     }
 
+    /// No job has entries of a host, not even one that was released.
     fn check_unused(&self, number: u32) -> Result<(), Refused> {
-        self.matrix.clone().remove_host(HostId(number)).map_err(Refused::Matrix)
+        let columns_max = self.from.view.columns_max();
+        let names = |entries: &Entries| {
+            let decoded = entries.decode(columns_max);
+            decoded.is_ok_and(|(span, _)| span.cpus.contains_key(&HostId(number)))
+        };
+        let jobs = self.from.view.all_entries().filter(|(_, entries)| names(entries)).count();
+        if jobs == 0 {
+            return Ok(());
+        }
+        Err(Refused::Matrix(gang_schedule::matrix::Refused::HostInUse {
+            host: HostId(number),
+            jobs,
+        }))
     }
 
     fn leave(mut self) -> Result<Draft, Refused> {
         let name = self.from.host;
-        let host = self.from.view.hosts().get(name);
-        let host = host.ok_or_else(|| Refused::NoHost(name.to_owned()))?;
+        let Some(host) = self.from.view.hosts().get(name) else { return Ok(self.nothing()) };
         self.check_unused(host.number)?;
+        match self.from.view.records(name).count() {
+            0 => {}
+            jobs => return Err(Refused::HasJobs(jobs)),
+        }
         self.delete(&Key::Host(name.to_owned()));
         if self.from.view.adjuster() == Some(name) {
             self.delete(&Key::Adjuster);
@@ -303,10 +348,8 @@ impl<'a> Desk<'a> {
     fn register(mut self, job: &Job) -> Result<Draft, Refused> {
         job.validate().map_err(Refused::Job)?;
         // An answer that did not come: the job is there.
-        let own = |(_, host, it): &(JobId, &str, &Job)| {
-            *host == self.from.host && it.ticket == job.ticket
-        };
-        if let Some((id, _, _)) = self.from.view.jobs().find(own) {
+        let mut own = self.from.view.records(self.from.host);
+        if let Some((id, _)) = own.find(|(_, it)| it.nonce == job.nonce) {
             let from_slice = self.state.from_slice;
             let granted = Granted::Registered { job: id, from_slice };
             return Ok(Draft { txn: Txn::default(), granted });
@@ -321,7 +364,7 @@ impl<'a> Desk<'a> {
             }
             cpus.insert(HostId(host.number), count);
         }
-        let id = JobId(self.state.next_job.max(FIRST_JOB));
+        let id = JobId(self.state.next_job);
         let class = class(&job.class).map_err(Refused::Job)?;
         let span = Span { user: UserId(job.owner.uid), class, weight: job.weight, cpus };
         let mut matrix = self.loaded();
@@ -340,7 +383,7 @@ impl<'a> Desk<'a> {
     /// The entries of a job that a user may change.
     fn permitted(&self, id: JobId, by: &By) -> Result<Entries, Refused> {
         let view = self.from.view;
-        let (Some((_, job)), Some(entries)) = (view.job(id), view.entries(id)) else {
+        let (Some((home, job)), Some(entries)) = (view.job(id), view.entries(id)) else {
             return Err(Refused::NoJob(id));
         };
         let is_owner = match self.settings.users {
@@ -349,6 +392,11 @@ impl<'a> Desk<'a> {
         };
         if by.uid != 0 && !is_owner {
             return Err(Refused::NotOwner { job: id, owner: job.owner.name.clone() });
+        }
+        // A user of the same name may be somebody else where the job's owner has no part.
+        let is_here = home == self.from.host || job.cpus.contains_key(self.from.host);
+        if by.uid != 0 && !is_here {
+            return Err(Refused::NotHere(id));
         }
         Ok(entries.clone())
     }
@@ -376,12 +424,15 @@ impl<'a> Desk<'a> {
     ) -> Result<(), Refused> {
         let was_released = entries.rows.is_empty();
         (entries.wanted, entries.wanted_from) = (wanted, self.from_slice);
-        if wanted == Wanted::Release && matrix.placement(id).is_some() {
-            let change = matrix.remove(id).map_err(Refused::Matrix)?;
-            self.place(&change, Some(id));
+        if wanted == Wanted::Release {
+            if matrix.placement(id).is_some() {
+                let change = matrix.remove(id).map_err(Refused::Matrix)?;
+                self.place(&change, Some(id));
+            }
             entries.rows = String::new();
         } else if wanted == Wanted::Run && was_released {
-            let (span, _) = entries.decode().map_err(Refused::Job)?;
+            let columns_max = self.from.view.columns_max();
+            let (span, _) = entries.decode(columns_max).map_err(Refused::Job)?;
             let change = matrix.place(id, span).map_err(Refused::Matrix)?;
             self.place(&change, Some(id));
             change.placed.get(&id).into_iter().for_each(|it| entries.place(it));
@@ -413,16 +464,24 @@ impl<'a> Desk<'a> {
         Ok(self.done())
     }
 
+    /// The record of a job that was registered here is deleted, and its entries with it.
     fn remove(mut self, id: JobId) -> Result<Draft, Refused> {
-        if let Some((host, _)) = self.from.view.job(id) {
-            if host != self.from.host {
-                return Err(Refused::OfOtherHost { job: id, host: host.to_owned() });
-            }
-            self.delete(&Key::Job { host: host.to_owned(), job: id });
-        } else if self.from.view.entries(id).is_none() {
+        let view = self.from.view;
+        let host = self.from.host.to_owned();
+        if let Some((home, _)) = view.job(id).filter(|(home, _)| *home != host) {
+            return Err(Refused::OfOtherHost { job: id, host: home.to_owned() });
+        }
+        let has_record = view.records(&host).any(|(job, _)| job == id);
+        let entries = view.entries(id).filter(|entries| entries.from == host);
+        if !has_record && entries.is_none() {
             return Ok(self.nothing());
         }
-        self.clear(id)?;
+        if entries.is_some() {
+            self.clear(id)?;
+        }
+        if has_record {
+            self.delete(&Key::Job { host, job: id });
+        }
         Ok(self.done())
     }
 
@@ -449,10 +508,11 @@ impl<'a> Desk<'a> {
         Draft { txn: Txn { compares, ops: vec![put] }, granted }
     }
 
-    /// One thing after the other, the first that there is to do: jobs that lost hosts, hosts that
-    /// are back, jobs that nobody has, then the adjustment.
+    /// Does the first of these that there is to do: jobs that lost hosts are marked, jobs that
+    /// nobody has any more are cleared, entries that contradict others are released, the matrix is
+    /// adjusted.
     fn tend(mut self) -> Result<Draft, Refused> {
-        if self.mark_lost()? || self.clear_abandoned()? {
+        if self.mark_lost()? || self.clear_abandoned()? || self.release_contradicting()? {
             return Ok(self.done());
         }
         let change = self.loaded().adjust();
@@ -460,65 +520,91 @@ impl<'a> Desk<'a> {
         if change.placed.is_empty() && lead_ns == self.state.lead_ns {
             return Ok(self.nothing());
         }
+        let longer_ns = lead_ns.max(self.state.lead_ns);
+        self.from_slice = from_slice(self.matrix, self.from.now_ns, self.state, longer_ns);
         self.place(&change, None);
         let (from_slice, state) = (self.from_slice, State { lead_ns, ..self.state.clone() });
         Ok(self.finish(Granted::Done { from_slice }, state))
     }
 
-    /// Jobs of which a host is away are marked, suspended or released as their owners chose; those
+    /// Jobs of which a host is lost are marked, suspended or released as their owners chose; those
     /// whose hosts are back are so no longer. As many as one change can have.
     fn mark_lost(&mut self) -> Result<bool, Refused> {
-        let away = self.from.view.hosts().iter();
-        let away = away.filter(|(name, _)| !self.from.alive.contains_key(*name));
-        let away: BTreeSet<HostId> = away.map(|(_, host)| HostId(host.number)).collect();
-        let mut matrix = self.matrix.clone();
-        let all: Vec<(JobId, &Entries)> = self.from.view.all_entries().collect();
+        let view = self.from.view;
+        let numbers = |is: &dyn Fn(&str) -> bool| -> BTreeSet<HostId> {
+            let hosts = view.hosts().iter().filter(|(name, _)| is(name));
+            hosts.map(|(_, host)| HostId(host.number)).collect()
+        };
+        let away = numbers(&|name| !self.from.alive.contains_key(name));
+        let gone = numbers(&|name| self.from.lost.contains(name));
+        let mut matrix = None;
         let before = self.ops.len();
-        for (id, entries) in all {
-            let (Ok((span, _)), Some((_, job))) = (entries.decode(), self.from.view.job(id)) else {
-                continue;
-            };
-            let lost: BTreeSet<HostId> =
-                span.cpus.into_keys().filter(|host| away.contains(host)).collect();
+        let mut bytes = 0;
+        for (id, _, job) in view.jobs() {
+            let Some(entries) = view.entries(id) else { continue };
             let known = entries.lost();
+            if gone.is_empty() && known.is_empty() {
+                continue;
+            }
+            let Ok((span, _)) = entries.decode(view.columns_max()) else { continue };
+            // A host that has just gone is not lost yet; one that was lost is so until it is back.
+            let is_lost = |host: &HostId| {
+                gone.contains(host) || (known.contains(host) && away.contains(host))
+            };
+            let lost: BTreeSet<HostId> = span.cpus.into_keys().filter(is_lost).collect();
             if lost == known {
                 continue;
             }
+            let is_release = !lost.is_subset(&known) && job.on_host_lost == OnHostLost::Release;
             // A release may move as many as a change can.
-            if job.on_host_lost == OnHostLost::Release && self.ops.len() > before {
+            if is_release && self.ops.len() > before {
                 break;
             }
             let mut entries = entries.clone();
             entries.lose(&lost);
-            let is_new = !lost.is_subset(&known);
-            match (is_new, job.on_host_lost, entries.wanted) {
-                (true, OnHostLost::Suspend, Wanted::Run) => {
-                    self.turn_to(&mut matrix, id, entries, Wanted::Suspend)?;
+            let matrix = matrix.get_or_insert_with(|| self.matrix.clone());
+            match (lost.is_subset(&known), job.on_host_lost, entries.wanted) {
+                (false, OnHostLost::Suspend, Wanted::Run) => {
+                    self.turn_to(matrix, id, entries, Wanted::Suspend)?;
                 }
-                (true, OnHostLost::Release, Wanted::Run | Wanted::Suspend) => {
-                    self.turn_to(&mut matrix, id, entries, Wanted::Release)?;
+                (false, OnHostLost::Release, Wanted::Run | Wanted::Suspend) => {
+                    self.turn_to(matrix, id, entries, Wanted::Release)?;
                     break;
                 }
                 _ => self.put(&Key::Entries(id), encode(&entries)),
             }
-            if self.ops.len() + 2 >= OPS_MAX {
+            if let Some(Op::Put { value, .. }) = self.ops.last() {
+                bytes += value.len();
+            }
+            if self.ops.len() + 2 >= OPS_MAX || bytes > BYTES_MAX / 2 {
                 break;
             }
         }
         Ok(self.ops.len() > before)
     }
 
-    /// Entries whose job's record is gone are nobody's: another host wrote them, or the host where
-    /// the job was registered has left.
+    /// Entries without the record of a job are nobody's, and so are those of a host that has left.
+    /// A job that is killed ends without the host where it was registered, if that is lost.
     fn clear_abandoned(&mut self) -> Result<bool, Refused> {
         let view = self.from.view;
-        // A record that cannot be read is there all the same.
         let is_abandoned = |(id, entries): &(JobId, &Entries)| {
             let key = Key::Job { host: entries.from.clone(), job: *id };
-            view.job(*id).is_none() && !view.faults().contains_key(&view.keys().of(&key))
+            // A record that cannot be read is there all the same.
+            let is_unreadable = view.fault(&view.keys().of(&key)).is_some();
+            let has_home = view.hosts().contains_key(&entries.from);
+            let is_over = entries.wanted == Wanted::Kill && self.from.lost.contains(&entries.from);
+            (view.job(*id).is_none() && !is_unreadable) || !has_home || is_over
         };
         let Some((id, _)) = view.all_entries().find(is_abandoned) else { return Ok(false) };
         self.clear(id)?;
+        Ok(true)
+    }
+
+    /// Linux alone schedules a job whose entries cannot be, until its owner resumes it.
+    fn release_contradicting(&mut self) -> Result<bool, Refused> {
+        let Some(&id) = self.from.view.contradicting().first() else { return Ok(false) };
+        let Some(entries) = self.from.view.entries(id) else { return Ok(false) };
+        self.turn_to(&mut self.matrix.clone(), id, entries.clone(), Wanted::Release)?;
         Ok(true)
     }
 
@@ -529,10 +615,19 @@ impl<'a> Desk<'a> {
         let lead_ns = self.state.lead_ns;
         let lead_ns = match took_ns {
             0 => lead_ns,
-            _ if took_ns > lead_ns - lead_ns / 8 => 2 * took_ns,
+            _ if took_ns > lead_ns - lead_ns / 8 => took_ns.saturating_mul(2),
             _ if took_ns < lead_ns / 4 => lead_ns / 2,
             _ => lead_ns,
         };
-        lead_ns.clamp(*LEAD_NS.start(), *LEAD_NS.end())
+        lead_ns.clamp(*State::LEAD_NS.start(), *State::LEAD_NS.end())
     }
+}
+
+/// The first slice from which a change can hold whose lead is this long, and not before the change
+/// before it. One that a clock far ahead has made is not waited for.
+fn from_slice(matrix: &Matrix, now_ns: u64, state: &State, lead_ns: u64) -> u64 {
+    let config = matrix.config();
+    let far = clock::slice_at(config, now_ns + State::LEAD_NS.end() + FAR_NS);
+    let ahead = clock::slice_at(config, now_ns + lead_ns) + 1;
+    if state.from_slice > far { ahead } else { ahead.max(state.from_slice) }
 }

@@ -12,9 +12,14 @@
 //!
 //! Every host watches all of `registry`. It is below a prefix of its own since `alive` changes
 //! often and concerns few. A host may write below its own `hosts/HOST/`, its `alive` and `matrix/`
-//! ([`Keys::writable`]), so that none can register a job as another.
+//! ([`Keys::writable`]), so that none can register a job as another. Root of any host can thus
+//! suspend, kill and move every job of the cluster.
 
 use gang_schedule::JobId;
+
+/// The number of the first job of a cluster. Jobs of one host have smaller ones, so that no record
+/// of the registry can be of such a job.
+pub const FIRST_JOB: u64 = 1_000_000_000;
 
 /// The keys of one cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +84,7 @@ impl Keys {
     pub fn parse(&self, key: &str) -> Option<Key> {
         let parts: Vec<&str> = key.strip_prefix(&self.registry())?.split('/').collect();
         let host = |name: &str| is_name(name).then(|| name.to_owned());
-        let job = |id: &str| id.parse().ok().map(JobId);
+        let job = |id: &str| id.parse().ok().filter(|&id| id >= FIRST_JOB).map(JobId);
         let of = match parts[..] {
             ["settings"] => Key::Settings,
             ["hosts", name, "record"] => Key::Host(host(name)?),
@@ -111,15 +116,16 @@ mod tests {
         for key in [
             Key::Settings,
             Key::Host(host()),
-            Key::Job { host: host(), job: JobId(17) },
+            Key::Job { host: host(), job: JobId(FIRST_JOB + 17) },
             Key::State,
-            Key::Entries(JobId(17)),
+            Key::Entries(JobId(FIRST_JOB + 17)),
             Key::Adjuster,
         ] {
             assert_eq!(keys.parse(&keys.of(&key)), Some(key));
         }
         for odd in [
-            "/gang/lab/registry/matrix/jobs/017",
+            "/gang/lab/registry/matrix/jobs/01000000017",
+            "/gang/lab/registry/matrix/jobs/17",
             "/gang/lab/registry/matrix/jobs/x",
             "/gang/lab/registry/hosts/../record",
             "/gang/lab/registry/hosts/a/b/record",
@@ -141,8 +147,8 @@ mod tests {
             let key = keys.of(key);
             key.starts_with(&own) || key.starts_with(&matrix)
         };
-        assert!(may(&Key::Job { host: "a".to_owned(), job: JobId(1) }) && may(&Key::State));
-        assert!(!may(&Key::Job { host: "ab".to_owned(), job: JobId(1) }));
+        assert!(may(&Key::Job { host: "a".to_owned(), job: JobId(FIRST_JOB) }) && may(&Key::State));
+        assert!(!may(&Key::Job { host: "ab".to_owned(), job: JobId(FIRST_JOB) }));
         assert!(!may(&Key::Settings) && alive == keys.alive("a"));
     }
 }

@@ -12,28 +12,32 @@
 //! - *wish*: something that a user or the daemon wants changed; wishes are granted in their order.
 //! - *ticket*: the number of a wish, by which its answer is known.
 //! - *first slice*: the first one that this host has not planned yet.
+//! - *nonce*: what the host calls its own job, before the registry has given it a number.
 //!
 //! Algorithm.
 //! 1. A wish is worked out from what was read ([`change::draft`]). A conflict means that another
 //!    host was first: once its change was read, the wish is worked out anew.
 //! 2. Where no answer came, the wish waits until the registry was read again. Wishes that were
 //!    granted are then found to be so, and change nothing.
+//!    Where hosts are in each other's way, each waits a little longer after every conflict.
 //! 3. Wishes are refused while the registry cannot be reached, those in flight after [`WAIT_NS`].
 //! 4. One member adjusts: it holds the adjuster's key by its lease, and tends the matrix now and
 //!    then (L16).
-//! 5. A host whose clock is too bad for the slice follows no rows, and says so (L13).
+//! 5. A host whose clock is too bad for the slice follows no rows, changes nothing, and says so
+//!    (L13).
+//! 6. Records of this host's jobs that no longer exist are removed, whichever answer was lost.
 //!
 //! Properties: the timeline depends only on revisions that were read and on when; each wish has one
 //! answer; nothing is sent while something is in flight.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use gang_schedule::matrix::{HostId, Matrix};
+use gang_schedule::matrix::HostId;
 use gang_schedule::{JobId, Slot, clock};
 
-use crate::change::{self, Draft, From, Granted, Refused, Wish};
+use crate::change::{self, Draft, Granted, Inputs, Refused, Wish};
 use crate::keys::Keys;
-use crate::record::{Alive, Clock, encode};
+use crate::record::{Alive, Clock, Fault, State, encode};
 use crate::store::{Event, Outcome, Revision, Snapshot, Txn};
 use crate::timeline::{Step, Timeline};
 use crate::view::View;
@@ -43,12 +47,19 @@ pub type Ticket = u64;
 
 /// A wish whose transaction was not answered is given up after this time.
 pub const WAIT_NS: u64 = 5_000_000_000;
-/// What is known of hosts that are alive is read anew when it is older.
+/// The knowledge of hosts that are alive is read anew when it is older.
 const ALIVE_NS: u64 = 5_000_000_000;
-/// A host says that it is alive so often at least, and twice a second at most.
+/// The shortest and the longest time between two announcements.
 const ANNOUNCE_NS: (u64, u64) = (500_000_000, 10_000_000_000);
-/// The host that adjusts looks at all others so often.
+/// The time between two looks of the host that adjusts.
 const TEND_NS: u64 = 10_000_000_000;
+/// A host that was away for this long without a break is lost: a daemon that starts again, or an
+/// etcd that was away, takes less.
+const LOST_NS: u64 = 30_000_000_000;
+/// The longest wait after the first conflict of a wish; it doubles with each.
+const BACKOFF_NS: u64 = 2_000_000;
+/// The most wishes that wait.
+const WISHES_MAX: usize = 256;
 /// A wish of the host itself that was refused comes again after this time.
 const RETRY_NS: u64 = 2_000_000_000;
 /// A clock may be off by this part of a slice.
@@ -84,6 +95,9 @@ pub struct Seen {
     pub of_users: BTreeMap<u32, u32>,
     /// Spanning jobs that have processes here.
     pub parts: Vec<JobId>,
+    /// The nonces of the jobs that were registered here and have not ended, and of those that are
+    /// being registered.
+    pub nonces: BTreeSet<String>,
 }
 
 /// The next thing that the driver is to do.
@@ -106,6 +120,8 @@ pub enum Note {
     Late { revision: Revision, slices: u64 },
     /// Why the host follows no rows from now on; None where it does again.
     Unwilling(Option<String>),
+    /// A wish of the host itself was refused, for another reason than the last one.
+    Refused(Refused),
     /// Records that cannot be used: key and reason.
     Fault { key: String, why: String },
 }
@@ -126,8 +142,10 @@ struct Waiting {
     /// None for a wish of the host itself.
     ticket: Option<Ticket>,
     wish: Wish,
-    /// It was sent, and no answer came.
+    /// It was sent before, and no answer came.
     is_unknown: bool,
+    /// How often another host was first.
+    conflicts: u32,
 }
 
 /// A wish that was sent.
@@ -136,12 +154,14 @@ struct Flight {
     of: Waiting,
     granted: Granted,
     since_ns: u64,
+    /// Its outcome does not come any more.
+    is_unanswered: bool,
 }
 
 impl Waiting {
     /// A wish of the host itself.
     fn own(wish: Wish) -> Waiting {
-        Waiting { ticket: None, wish, is_unknown: false }
+        Waiting { ticket: None, wish, is_unknown: false, conflicts: 0 }
     }
 }
 
@@ -165,10 +185,18 @@ pub struct Member {
     timeline: Timeline,
     seen: Option<Seen>,
     unwilling: Option<String>,
+    /// It counts slices wrongly: nothing that it changes could name one.
+    is_out_of_time: bool,
     announced: Option<(u64, Alive)>,
     /// The longest that a change took since the last announcement.
     took_ns: u64,
-    tended_ns: u64,
+    /// The last time that there was nothing to tend.
+    tended_ns: Option<u64>,
+    /// Since when each host is away, as this one has seen it without a break.
+    missing: BTreeMap<String, u64>,
+    /// The next wish waits until then: others were first.
+    waits_until_ns: u64,
+    last_refused: Option<Refused>,
     /// A wish of this host itself was refused then.
     refused_ns: Option<u64>,
     wants_in: bool,
@@ -192,9 +220,13 @@ impl Member {
             timeline: Timeline::default(),
             seen: None,
             unwilling: None,
+            is_out_of_time: false,
             announced: None,
             took_ns: 0,
-            tended_ns: 0,
+            tended_ns: None,
+            missing: BTreeMap::new(),
+            waits_until_ns: 0,
+            last_refused: None,
             refused_ns: None,
             wants_in: true,
         }
@@ -210,9 +242,8 @@ impl Member {
 
     /// The slots of spanning jobs on this host in a slice: columns, by job.
     pub fn slots(&self, slice: u64) -> Vec<Slot> {
-        let config = self.view.matrix().map(Matrix::config);
         let step = self.timeline.at(slice).filter(|_| self.unwilling.is_none());
-        config.zip(step).map_or_else(Vec::new, |(config, step)| step.slots(config, slice))
+        step.map_or_else(Vec::new, |step| step.slots(slice))
     }
 
     /// The hosts that are alive, as far as this one knows.
@@ -256,26 +287,34 @@ impl Member {
         self.last_ticket += 1;
         if self.link == Link::Away {
             self.answers.push((self.last_ticket, Err(Refused::Unreachable)));
+        } else if self.wishes.len() >= WISHES_MAX {
+            self.answers.push((self.last_ticket, Err(Refused::Busy(WISHES_MAX))));
         } else {
+            match wish {
+                Wish::Leave => self.wants_in = false,
+                Wish::Join { .. } => self.wants_in = true,
+                _ => {}
+            }
             let ticket = Some(self.last_ticket);
-            self.wishes.push_back(Waiting { ticket, wish, is_unknown: false });
+            self.wishes.push_back(Waiting { ticket, ..Waiting::own(wish) });
         }
         self.last_ticket
     }
 
     /// The registry was read whole. `first` is the first slice that is not planned yet.
     pub fn read(&mut self, now: Now, first: u64, snapshot: &Snapshot) {
-        let before = self.view.state().map(|(state, _)| state.change);
+        let faults = self.faults();
         self.view.read(snapshot);
         (self.link, self.is_busy, self.announced) = (Link::Up, false, None);
-        if let Some(flight) = self.flight.take() {
+        // A registry that was restored has smaller revisions than those that it has answered.
+        (self.read_first, self.missing) = (0, BTreeMap::new());
+        if let Some(mut flight) = self.flight.take() {
+            flight.of.is_unknown = true;
             self.wishes.push_front(flight.of);
         }
-        self.note_faults(&BTreeMap::new());
-        let is_other = before != self.view.state().map(|(state, _)| state.change);
-        if is_other || self.timeline.steps().is_empty() {
-            self.follow(now, first, false);
-        }
+        self.note_faults(&faults);
+        self.judge();
+        self.follow(now, first, false);
     }
 
     /// A revision changed these keys.
@@ -283,10 +322,11 @@ impl Member {
         if self.link != Link::Up || revision <= self.view.revision() {
             return;
         }
-        let faults = self.view.faults().clone();
+        let faults = self.faults();
         let change = self.view.state().map(|(state, _)| state.change);
         self.view.follow(revision, events);
         self.note_faults(&faults);
+        self.judge();
         if self.view.state().map(|(state, _)| state.change) != change {
             self.follow(now, first, true);
         }
@@ -296,13 +336,22 @@ impl Member {
     pub fn lost(&mut self) {
         self.link = Link::Away;
         self.is_busy = false;
-        self.alive_ns = None;
+        (self.alive_ns, self.missing) = (None, BTreeMap::new());
         if let Some(flight) = &mut self.flight {
-            flight.of.is_unknown = true;
+            flight.is_unanswered = true;
         }
         for of in std::mem::take(&mut self.wishes) {
             let why = if of.is_unknown { Refused::Unanswered } else { Refused::Unreachable };
             self.answer(of.ticket, Err(why));
+        }
+    }
+
+    /// The clock of this host was set back: `first` is the first slice that is planned now. The rows
+    /// go on with what was read last.
+    pub fn clock_was_set_back(&mut self, first: u64) {
+        if let Some(last) = self.timeline.steps().last().cloned() {
+            self.timeline = Timeline::default();
+            self.timeline.push(Step { from_slice: first, ..last }, first);
         }
     }
 
@@ -313,8 +362,18 @@ impl Member {
         }
     }
 
+    /// Revisions were compacted before they were read: all is to be read anew.
+    pub fn is_stale(&mut self) {
+        if self.link == Link::Up {
+            self.link = Link::Reading;
+        }
+    }
+
     /// The keys of the hosts that are alive were read.
     pub fn read_alive(&mut self, now: Now, alive: BTreeMap<String, Alive>) {
+        let hosts = self.view.hosts().keys().filter(|name| !alive.contains_key(*name));
+        let since = |name: &String| self.missing.get(name).copied().unwrap_or(now.monotonic_ns);
+        self.missing = hosts.map(|name| (name.clone(), since(name))).collect();
         (self.alive, self.alive_ns, self.is_busy) = (alive, Some(now.monotonic_ns), false);
     }
 
@@ -334,63 +393,91 @@ impl Member {
         match outcome {
             Outcome::Committed(revision) => {
                 self.read_first = self.read_first.max(*revision);
-                self.wants_in = match flight.of.wish {
-                    Wish::Leave => false,
-                    Wish::Join { .. } => true,
-                    _ => self.wants_in,
-                };
                 self.answer(flight.of.ticket, Ok(flight.granted));
             }
             Outcome::Conflict(revision) => {
                 self.read_first = self.read_first.max(*revision);
+                flight.of.conflicts += 1;
+                self.waits_until_ns = now.monotonic_ns + self.backoff_ns(flight.of.conflicts);
                 self.wishes.push_front(flight.of);
             }
-            Outcome::Refused(why) => {
-                let is_own = flight.of.ticket.is_none();
-                self.refused_ns = is_own.then_some(now.monotonic_ns).or(self.refused_ns);
-                self.answer(flight.of.ticket, Err(Refused::Store(why.clone())));
-            }
+            Outcome::Refused(why) => self.refuse(now, flight.of, Refused::Store(why.clone())),
             Outcome::Unknown => {
-                flight.of.is_unknown = true;
+                flight.is_unanswered = true;
                 self.flight = Some(flight);
                 self.link = Link::Reading;
             }
         }
     }
 
+    /// The wait after so many conflicts of a wish. Hosts wait differently long.
+    fn backoff_ns(&self, conflicts: u32) -> u64 {
+        let bytes = self.me.name.bytes().chain(conflicts.to_le_bytes());
+        // FNV-1a.
+        let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        let hash = bytes.fold(0xcbf2_9ce4_8422_2325, mix);
+        (hash >> 32) % (BACKOFF_NS << conflicts.min(9))
+    }
+
+    fn refuse(&mut self, now: Now, of: Waiting, why: Refused) {
+        if of.ticket.is_none() {
+            self.refused_ns = Some(now.monotonic_ns);
+            if self.last_refused.as_ref() != Some(&why) {
+                self.notes.push(Note::Refused(why.clone()));
+            }
+            self.last_refused = Some(why);
+        } else {
+            // An earlier try may have been committed.
+            let why = if of.is_unknown { Refused::Unanswered } else { why };
+            self.wants_in |= of.wish == Wish::Leave && why != Refused::Unanswered;
+            self.answer(of.ticket, Err(why));
+        }
+    }
+
     /// What the host sees of itself. A clock that is too bad ends the rows from the next slice on.
     pub fn see(&mut self, seen: Seen) {
-        let bound_ns = seen.clock.bound_ns;
         self.seen = Some(seen);
-        let longest_ns = self.me.slice_ns / CLOCK_PART;
-        let by_clock = (bound_ns > longest_ns).then(|| {
-            format!(
-                "its clock may be {} µs off, and {} µs are the most for slices of {} ms",
-                bound_ns / 1_000,
-                longest_ns / 1_000,
-                self.me.slice_ns as f64 / 1e6
-            )
+        self.judge();
+    }
+
+    /// Decides whether this host follows rows.
+    fn judge(&mut self) {
+        let by_clock = self.wrong_time();
+        self.is_out_of_time = by_clock.is_some();
+        let known = self.view.hosts().get(&self.me.name);
+        let by_cpus = known.filter(|host| host.cpus != self.me.cpus).map(|host| {
+            let (here, there) = (self.me.cpus, host.cpus);
+            format!("it has {here} CPUs, and {there} in the cluster, where its jobs must end first")
         });
-        let of_cluster = self.view.settings().map(|settings| settings.slice_ns);
-        let by_slice =
-            of_cluster.filter(|&slice_ns| slice_ns != self.me.slice_ns).map(|slice_ns| {
-                let (here, there) = (self.me.slice_ns as f64 / 1e6, slice_ns as f64 / 1e6);
-                format!("its slices are {here} ms long, and those of the cluster {there} ms")
-            });
-        let unwilling = by_slice.or(by_clock);
-        if unwilling != self.unwilling {
-            if unwilling.is_some() != self.unwilling.is_some() {
-                self.notes.push(Note::Unwilling(unwilling.clone()));
-            }
-            self.unwilling = unwilling;
+        let unwilling = by_clock.or(by_cpus);
+        if unwilling.is_some() != self.unwilling.is_some() {
+            self.notes.push(Note::Unwilling(unwilling.clone()));
         }
+        self.unwilling = unwilling;
+    }
+
+    /// Why the slices of this host are not those of the cluster, if so.
+    fn wrong_time(&self) -> Option<String> {
+        let here_ns = self.me.slice_ns;
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let of_cluster = self.view.settings().map(|settings| settings.slice_ns);
+        if let Some(there_ns) = of_cluster.filter(|&there_ns| there_ns != here_ns) {
+            let (here, there) = (ms(here_ns), ms(there_ns));
+            return Some(format!("its slices are {here} ms long, and the cluster's {there} ms"));
+        }
+        let (bound_ns, most_ns) = (self.seen.as_ref()?.clock.bound_ns, here_ns / CLOCK_PART);
+        (bound_ns > most_ns).then(|| {
+            let (bound_us, most_us) = (bound_ns / 1_000, most_ns / 1_000);
+            let slice = ms(here_ns);
+            format!("its clock may be {bound_us} µs off; slices of {slice} ms permit {most_us} µs")
+        })
     }
 
     /// The next thing to do, if any.
     pub fn next(&mut self, now: Now) -> Option<Do> {
         let now_ns = now.monotonic_ns;
         self.give_up(now_ns);
-        if self.is_busy || self.flight.as_ref().is_some_and(|it| !it.of.is_unknown) {
+        if self.is_busy || self.flight.as_ref().is_some_and(|it| !it.is_unanswered) {
             return None;
         }
         match self.link {
@@ -403,9 +490,9 @@ impl Member {
         }
     }
 
-    /// A wish that was not answered for long is done, or not.
+    /// Answers `Unanswered` to a wish whose outcome has not come within [`WAIT_NS`].
     fn give_up(&mut self, now_ns: u64) {
-        let is_over = |flight: &Flight| flight.of.is_unknown && flight.since_ns + WAIT_NS <= now_ns;
+        let is_over = |flight: &Flight| flight.is_unanswered && flight.since_ns + WAIT_NS <= now_ns;
         if let Some(flight) = self.flight.take_if(|flight| is_over(flight)) {
             self.answer(flight.of.ticket, Err(Refused::Unanswered));
         }
@@ -456,6 +543,9 @@ impl Member {
             return None;
         }
         self.wish_for_itself(now_ns);
+        if now_ns < self.waits_until_ns {
+            return None;
+        }
         while let Some(of) = self.wishes.pop_front() {
             let is_known = self.alive_ns.is_some_and(|at_ns| now_ns < at_ns + ALIVE_NS);
             let needs_alive = matches!(of.wish, Wish::Register(_) | Wish::Tend);
@@ -464,72 +554,118 @@ impl Member {
                 self.is_busy = true;
                 return Some(Do::ReadAlive);
             }
-            let (view, alive, host) = (&self.view, &self.alive, self.me.name.as_str());
-            let from = From { view, alive, host, now_ns: now.utc_ns };
+            let has_to_know = self.is_out_of_time && !of.wish.needs_no_clock();
+            if let Some(why) = self.unwilling.clone().filter(|_| has_to_know) {
+                let host = self.me.name.clone();
+                self.refuse(now, of, Refused::Unwilling { host, why });
+                continue;
+            }
+            let is_lost = |(_, since_ns): &(&String, &u64)| now_ns >= **since_ns + LOST_NS;
+            let lost = self.missing.iter().filter(is_lost).map(|(name, _)| name.clone()).collect();
+            let from = Inputs {
+                view: &self.view,
+                alive: &self.alive,
+                lost: &lost,
+                host: &self.me.name,
+                now_ns: now.utc_ns,
+            };
             match change::draft(from, &of.wish) {
                 Ok(Draft { txn, granted }) if txn.ops.is_empty() => {
+                    if of.wish == Wish::Tend {
+                        self.tended_ns = Some(now_ns);
+                    }
                     self.answer(of.ticket, Ok(granted));
                 }
                 Ok(Draft { txn, granted }) => {
-                    self.flight = Some(Flight { of, granted, since_ns: now_ns });
+                    let (since_ns, is_unanswered) = (now_ns, false);
+                    self.flight = Some(Flight { of, granted, since_ns, is_unanswered });
                     return Some(Do::Commit(txn));
                 }
-                Err(why) => {
-                    self.refused_ns = of.ticket.is_none().then_some(now_ns).or(self.refused_ns);
-                    self.answer(of.ticket, Err(why));
-                }
+                Err(why) => self.refuse(now, of, why),
             }
         }
         None
     }
 
-    /// The wishes that nobody asked for.
+    /// The wishes that nobody asked for. They come first: users' wishes must not keep the matrix
+    /// from being tended.
     fn wish_for_itself(&mut self, now_ns: u64) {
         let has_to_wait = self.refused_ns.is_some_and(|at_ns| now_ns < at_ns + RETRY_NS);
         let can = self.view.settings().is_some() && self.wants_in && !has_to_wait;
-        if !self.wishes.is_empty() || !can {
+        if !can || self.wishes.front().is_some_and(|of| of.ticket.is_none()) {
             return;
         }
+        let is_willing = !self.is_out_of_time && self.view.newer().is_none();
         let of_me = self.view.hosts().get(&self.me.name);
-        if of_me.is_none_or(|host| host.cpus != self.me.cpus && self.host().is_some()) {
+        let is_in = self.host().is_some();
+        let wish = if self.is_adjuster() && !is_willing {
+            Some(Wish::Resign)
+        } else if of_me.is_none() || (is_in && of_me.is_some_and(|it| it.cpus != self.me.cpus)) {
             let Me { cpus, machine, .. } = self.me.clone();
-            self.wishes.push_back(Waiting::own(Wish::Join { cpus, machine }));
-        } else if self.view.adjuster().is_none() && self.host().is_some() {
-            self.wishes.push_back(Waiting::own(Wish::Elect));
-        } else if self.is_adjuster() && now_ns >= self.tended_ns + TEND_NS {
-            self.tended_ns = now_ns;
-            self.wishes.push_back(Waiting::own(Wish::Tend));
+            Some(Wish::Join { cpus, machine })
+        } else if self.view.adjuster().is_none() && is_in && is_willing {
+            Some(Wish::Elect)
+        } else if self.is_adjuster() && self.tended_ns.is_none_or(|at| now_ns >= at + TEND_NS) {
+            Some(Wish::Tend)
+        } else {
+            self.forgotten().map(|job| Wish::Remove { job })
+        };
+        if let Some(wish) = wish {
+            self.wishes.push_front(Waiting::own(wish));
         }
+    }
+
+    /// A record of this host whose job is not here any more.
+    fn forgotten(&self) -> Option<JobId> {
+        let nonces = &self.seen.as_ref()?.nonces;
+        let mut records = self.view.records(&self.me.name);
+        let is_asked = |id: JobId| self.wishes.iter().any(|of| of.wish == Wish::Remove { job: id });
+        // A job that was killed while this host was lost has no entries any more.
+        let is_over = |id: JobId, nonce: &String| {
+            !nonces.contains(nonce)
+                || self.view.job(id).is_none_or(|(home, _)| home != self.me.name)
+        };
+        let lost = records.find(|(id, it)| is_over(*id, &it.nonce) && !is_asked(*id));
+        lost.map(|(id, _)| id).filter(|_| self.host().is_some())
     }
 
     /// The timeline goes on with what was read.
     fn follow(&mut self, now: Now, first: u64, is_new: bool) {
+        self.timeline.forget(first);
         // A host that leaves follows its rows until that holds.
         let host = self.host();
         if host.is_none() && self.timeline.steps().is_empty() {
             return;
         }
-        let Some((state, _)) = self.view.state() else { return };
-        let from_slice = state.from_slice;
-        if is_new {
+        let state = self.view.state().map(|(state, _)| state);
+        let from_slice = state.map_or(first, |state| state.from_slice);
+        let step = Step::of(&self.view, host, from_slice);
+        if let Some((state, matrix)) = state.zip(self.view.matrix()).filter(|_| is_new) {
             if from_slice < first {
                 let (revision, slices) = (self.view.revision(), first - from_slice);
                 self.notes.push(Note::Late { revision, slices });
             }
-            let Some(matrix) = self.view.matrix() else { return };
-            let committed_ns =
-                clock::slice_start(matrix.config(), from_slice).saturating_sub(state.lead_ns);
-            let ready_ns = clock::slice_start(matrix.config(), first).max(now.utc_ns);
-            self.took_ns = self.took_ns.max(ready_ns.saturating_sub(committed_ns));
+            let config = matrix.config();
+            let committed_ns = clock::slice_start(config, from_slice).saturating_sub(state.lead_ns);
+            let ready_ns = clock::slice_start(config, first).max(now.utc_ns);
+            let took_ns = ready_ns.saturating_sub(committed_ns).min(*State::LEAD_NS.end());
+            self.took_ns = self.took_ns.max(took_ns);
         }
-        let step = Step::of(&self.view, host, from_slice);
-        self.timeline.push(step, first);
+        if self.timeline.steps().last().is_none_or(|last| !last.says_as(&step)) {
+            self.timeline.push(step, first);
+        }
     }
 
-    fn note_faults(&mut self, before: &BTreeMap<String, crate::record::Fault>) {
-        let new = self.view.faults().iter().filter(|(key, fault)| before.get(*key) != Some(fault));
-        let notes =
-            new.map(|(key, fault)| Note::Fault { key: key.clone(), why: fault.to_string() });
-        self.notes.extend(notes);
+    fn faults(&self) -> BTreeMap<String, Fault> {
+        self.view.faults().map(|(key, fault)| (key.to_owned(), fault.clone())).collect()
+    }
+
+    fn note_faults(&mut self, before: &BTreeMap<String, Fault>) {
+        let new = self.view.faults().filter(|(key, fault)| before.get(*key) != Some(fault));
+        let note = |(key, fault): (&str, &Fault)| Note::Fault {
+            key: key.to_owned(),
+            why: fault.to_string(),
+        };
+        self.notes.extend(new.map(note).collect::<Vec<_>>());
     }
 }

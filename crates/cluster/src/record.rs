@@ -11,6 +11,8 @@ use gang_schedule::matrix::{HostId, MAX_ROWS, Placement, Rows, Span};
 use gang_schedule::{Class, Config, CpuSet, Sharing, Spec, UserId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+use crate::keys::FIRST_JOB;
+
 /// The version that is written, and the newest that is read.
 pub const VERSION: u32 = 1;
 
@@ -30,7 +32,7 @@ pub enum Fault {
     Contradicts(String),
 }
 
-/// How a process of another host is known to be of the job's owner.
+/// The rule by which a host recognises the processes of a job's owner.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Users {
@@ -144,9 +146,9 @@ pub struct Job {
     pub cpus: BTreeMap<String, u32>,
     pub on_host_lost: OnHostLost,
     pub registered_at_ns: u64,
-    /// Given by the host, and never again: after an answer that did not come the host knows its own
-    /// job by it.
-    pub ticket: String,
+    /// Given by the host, and never again: the host knows its own job by it, also after an answer
+    /// that did not come, and after a registry was restored that gives numbers again.
+    pub nonce: String,
 }
 
 /// The state of the matrix as a whole. Each change compares it and writes it anew, so that changes
@@ -262,10 +264,32 @@ impl Job {
             let max = Spec::MAX_WEIGHT;
             return Err(Fault::Unreadable(format!("a weight is 1 to {max}, not {}", self.weight)));
         }
+        if self.owner.name.is_empty() {
+            return Err(Fault::Unreadable("its owner has no name".to_owned()));
+        }
         if self.name.len() > NAME_MAX {
             return Err(Fault::Unreadable(format!("a name has {NAME_MAX} bytes at most")));
         }
         Ok(())
+    }
+}
+
+impl State {
+    /// Bounds of [`State::lead_ns`].
+    pub const LEAD_NS: std::ops::RangeInclusive<u64> = 20_000_000..=5_000_000_000;
+
+    /// Whether its numbers can be worked with.
+    pub fn validate(&self) -> Result<(), Fault> {
+        let within = |what: &str, value: u64, least: u64, most: u64| {
+            let wrong = || Fault::Unreadable(format!("{what} is {least} to {most}, not {value}"));
+            if (least..=most).contains(&value) { Ok(()) } else { Err(wrong()) }
+        };
+        let (least_ns, most_ns) = State::LEAD_NS.into_inner();
+        within("frame", self.frame.into(), 1, MAX_ROWS.into())?;
+        within("lead_ns", self.lead_ns, least_ns, most_ns)?;
+        within("next_job", self.next_job, FIRST_JOB, i64::MAX as u64)?;
+        within("from_slice", self.from_slice, 0, i64::MAX as u64)?;
+        within("change", self.change, 0, i64::MAX as u64)
     }
 }
 
@@ -303,15 +327,17 @@ impl Entries {
     /// The job in the matrix, and where it is.
     ///
     /// # Errors
-    /// [`Fault::Unreadable`] and [`Fault::Contradicts`] of lists.
-    pub fn decode(&self) -> Result<(Span, Placement), Fault> {
+    /// [`Fault::Unreadable`] and [`Fault::Contradicts`] of lists. No host has more columns than
+    /// `columns_max`.
+    pub fn decode(&self, columns_max: u32) -> Result<(Span, Placement), Fault> {
         let mut cpus = BTreeMap::new();
         for (hosts, columns) in &self.cpus {
-            let columns = list(columns, gang_schedule::MAX_CPUS)?;
+            let columns = list(columns, columns_max)?;
             for host in list(hosts, HOSTS_MAX)?.iter() {
-                if cpus.insert(HostId(host), columns.clone()).is_some() {
+                if cpus.contains_key(&HostId(host)) {
                     return Err(Fault::Contradicts(format!("host {host} is listed twice")));
                 }
+                cpus.insert(HostId(host), columns.clone());
             }
         }
         let rows: Rows = list(&self.rows, MAX_ROWS)?.iter().collect();
@@ -352,7 +378,7 @@ mod tests {
         let span = Span { user: UserId(1000), ..Span::new(widths) };
         let placement = Placement { cpus, rows: [0, 1, 5].into_iter().collect() };
         let entries = Entries::new(&span, &placement, "a");
-        assert_eq!(entries.decode(), Ok((span, placement)));
+        assert_eq!(entries.decode(8), Ok((span, placement)));
         entries
     }
 
@@ -391,11 +417,12 @@ mod tests {
     fn lists_out_of_bounds_are_faults() {
         let with = |cpus: &[(&str, &str)], rows: &str| {
             let cpus = cpus.iter().map(|&(hosts, cpus)| (hosts.to_owned(), cpus.to_owned()));
-            Entries { cpus: cpus.collect(), rows: rows.to_owned(), ..entries() }.decode()
+            Entries { cpus: cpus.collect(), rows: rows.to_owned(), ..entries() }.decode(8)
         };
         assert!(matches!(with(&[("0-99999999", "0")], "0"), Err(Fault::Unreadable(_))));
         assert!(matches!(with(&[("0-16384", "0")], "0"), Err(Fault::Unreadable(_))));
         assert!(matches!(with(&[("0", "0")], "4096"), Err(Fault::Unreadable(_))));
+        assert!(matches!(with(&[("0", "7-8")], "0"), Err(Fault::Unreadable(_))));
         assert!(matches!(with(&[("0-1", "0"), ("1", "2")], "0"), Err(Fault::Contradicts(_))));
     }
 }

@@ -11,18 +11,23 @@
 //! Properties: steps follow each other in time; within a step no CPU has two jobs in one row; a
 //! slice whose plan was made keeps its step.
 
+use std::collections::BTreeMap;
+
 use gang_schedule::matrix::{HostId, Rows, frame};
 use gang_schedule::{Config, CpuSet, JobId, Slot};
 
-use crate::record::Wanted;
+use crate::record::{Job, Settings, Wanted};
 use crate::view::View;
 
 /// A spanning job on this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
     pub job: JobId,
+    /// That of the job's record ([`crate::record::Job::nonce`]): a local job of another nonce is
+    /// another job.
+    pub nonce: String,
     pub wanted: Wanted,
-    /// Empty for a job that was released.
+    /// Empty for a job that was released, or whose entries cannot be.
     pub rows: Rows,
     /// Columns of this host, from 0.
     pub cpus: CpuSet,
@@ -34,6 +39,7 @@ pub struct Step {
     /// The change of the matrix that the step follows.
     pub change: u64,
     pub from_slice: u64,
+    pub slice_ns: u64,
     /// The rows of a frame.
     pub frame: u32,
     /// By job.
@@ -51,30 +57,40 @@ impl Step {
     pub fn of(view: &View, host: Option<HostId>, from_slice: u64) -> Step {
         let state = view.state().map(|(state, _)| state);
         let (change, frame) = state.map_or((0, 1), |state| (state.change, state.frame));
-        let placed = host.zip(view.matrix());
-        let placed = placed.into_iter().flat_map(|(host, matrix)| matrix.entries(host));
-        let part = |(job, rows, cpus): (JobId, &Rows, &CpuSet)| {
-            // Entries alone make no job.
-            let wanted = view.job(job).and(view.entries(job))?.wanted;
-            Some(Part { job, wanted, rows: rows.clone(), cpus: cpus.clone() })
+        let config = view.settings().map_or_else(Config::default, Settings::config);
+        let none = BTreeMap::new();
+        let matrix = view.matrix();
+        let of_host = |host| matrix.into_iter().flat_map(move |matrix| matrix.entries(host));
+        let placed: BTreeMap<JobId, (&Rows, &CpuSet)> = host.map_or(none, |host| {
+            of_host(host).map(|(job, rows, cpus)| (job, (rows, cpus))).collect()
+        });
+        let of_me = host.and_then(|host| view.name_of(host));
+        // Entries alone make no job. One without a place here has its wanted state all the same.
+        let part = |(job, name, record): (JobId, &str, &Job)| {
+            let (wanted, nonce) = (view.entries(job)?.wanted, record.nonce.clone());
+            let is_here = of_me.is_some_and(|me| me == name || record.cpus.contains_key(me));
+            let (rows, cpus) = match placed.get(&job) {
+                Some((rows, cpus)) => ((*rows).clone(), (*cpus).clone()),
+                None if is_here => (Rows::new(), CpuSet::new()),
+                None => return None,
+            };
+            Some(Part { job, nonce, wanted, rows, cpus })
         };
-        let mut parts: Vec<Part> = placed.filter_map(part).collect();
-        let released = view.all_entries().filter(|(_, it)| it.rows.is_empty());
-        for (job, entries) in released.filter(|(job, _)| view.job(*job).is_some()) {
-            let Ok((_, placement)) = entries.decode() else { continue };
-            if let Some(cpus) = host.and_then(|host| placement.cpus.get(&host)) {
-                let (wanted, cpus) = (entries.wanted, cpus.clone());
-                parts.push(Part { job, wanted, rows: Rows::new(), cpus });
-            }
-        }
-        parts.sort_unstable_by_key(|part| part.job);
-        Step { change, from_slice, frame, parts }
+        let parts = view.jobs().filter_map(part).collect();
+        Step { change, from_slice, slice_ns: config.slice_ns, frame, parts }
+    }
+
+    /// Whether both say the same, from whichever slices on.
+    pub fn says_as(&self, other: &Step) -> bool {
+        let of = |it: &Step| (it.change, it.slice_ns, it.frame);
+        of(self) == of(other) && self.parts == other.parts
     }
 
     /// The slots of this host in a slice of the step: columns, by job. Jobs that stand still on all
     /// hosts have none.
-    pub fn slots(&self, config: &Config, slice: u64) -> Vec<Slot> {
-        let row = frame::row_at(config, self.frame, slice);
+    pub fn slots(&self, slice: u64) -> Vec<Slot> {
+        let config = Config { slice_ns: self.slice_ns, ..Config::default() };
+        let row = frame::row_at(&config, self.frame, slice);
         let runs = |part: &&Part| part.wanted == Wanted::Run && part.rows.contains(row);
         let slot = |part: &Part| Slot { job: part.job, cpus: part.cpus.clone() };
         self.parts.iter().filter(runs).map(slot).collect()
@@ -91,7 +107,7 @@ impl Timeline {
         self.steps.push(step);
     }
 
-    /// Steps are forgotten that no slice from `first` on is of.
+    /// Drops the steps that no slice from `first` on uses.
     pub fn forget(&mut self, first: u64) {
         let over = self.steps.iter().rposition(|step| step.from_slice <= first).unwrap_or(0);
         self.steps.drain(..over);
@@ -114,8 +130,9 @@ mod tests {
     fn step(from_slice: u64, job: u64) -> Step {
         let rows = [0].into_iter().collect();
         let cpus = [0].into_iter().collect();
-        let part = Part { job: JobId(job), wanted: Wanted::Run, rows, cpus };
-        Step { change: job, from_slice, frame: 1, parts: vec![part] }
+        let (nonce, wanted) = (String::new(), Wanted::Run);
+        let part = Part { job: JobId(job), nonce, wanted, rows, cpus };
+        Step { change: job, from_slice, slice_ns: 1, frame: 1, parts: vec![part] }
     }
 
     fn jobs(timeline: &Timeline, slices: std::ops::Range<u64>) -> Vec<Option<u64>> {

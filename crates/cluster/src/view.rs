@@ -6,11 +6,13 @@
 //!
 //! Records that cannot be used are kept apart, each with its reason ([`View::faults`]). Entries
 //! that contradict others are left out in the order of jobs, so that all hosts leave out the same.
+//! Entries without the record of a job have no place: any host can write them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gang_schedule::JobId;
-use gang_schedule::matrix::{HostId, Matrix};
+use gang_schedule::matrix::{HostId, Matrix, Placement, Span};
+use gang_schedule::{JobId, MAX_CPUS};
+use serde::de::DeserializeOwned;
 
 use crate::keys::{Key, Keys};
 use crate::record::{self, Entries, Fault, Host, Job, Settings, State, decode};
@@ -24,11 +26,16 @@ pub struct View {
     settings: Option<Settings>,
     state: Option<(State, Revision)>,
     hosts: BTreeMap<String, Host>,
-    jobs: BTreeMap<JobId, (String, Job)>,
+    /// By number, and the host that wrote the record.
+    jobs: BTreeMap<(JobId, String), Job>,
     entries: BTreeMap<JobId, Entries>,
     adjuster: Option<String>,
-    faults: BTreeMap<String, Fault>,
-    /// Entries that the matrix has no room for: all of it is made anew with each change.
+    /// Values that cannot be read.
+    unreadable: BTreeMap<String, Fault>,
+    /// Values that contradict others, as of the last time that the matrix was built.
+    contradictions: BTreeMap<String, Fault>,
+    /// Entries that are not in the matrix because they contradict others. While there are any, each
+    /// revision rebuilds the whole matrix.
     contradict: BTreeSet<JobId>,
     matrix: Option<Matrix>,
 }
@@ -54,7 +61,8 @@ impl View {
             jobs: BTreeMap::new(),
             entries: BTreeMap::new(),
             adjuster: None,
-            faults: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
+            contradictions: BTreeMap::new(),
             contradict: BTreeSet::new(),
             matrix: None,
         }
@@ -85,49 +93,46 @@ impl View {
             self.build();
         } else {
             self.update(&changed.jobs);
+            if !self.contradict.is_empty() {
+                // The order in which entries came must not matter.
+                self.build();
+            }
         }
         changed
     }
 
-    /// Keeps the new value of a key, or why it cannot be used.
+    /// Keeps the new value of a key, or why it cannot be read.
     fn take(&mut self, key: &str, value: Option<&str>, modified: Revision) -> Option<Key> {
         let of = self.keys.parse(key)?;
-        self.faults.remove(key);
         let mut fault = None;
         let mut or_fault = |it: Fault| fault = Some(it);
         match &of {
-            Key::Settings => self.settings = read(value, &mut or_fault),
+            Key::Settings => self.settings = read(value, &mut or_fault, |_: &Settings| Ok(())),
             Key::State => {
-                self.state = read(value, &mut or_fault).map(|state| (state, modified));
+                let state = read(value, &mut or_fault, State::validate);
+                self.state = state.map(|state| (state, modified));
             }
             Key::Adjuster => self.adjuster = value.map(str::to_owned),
-            Key::Host(name) => set(&mut self.hosts, name.clone(), read(value, &mut or_fault)),
-            Key::Job { host, job } => {
-                let of_other = self.jobs.get(job).is_some_and(|(other, _)| other != host);
-                let read: Option<Job> = read(value, &mut or_fault);
-                let wrong = read.as_ref().and_then(|it| it.validate().err());
-                match (of_other, read) {
-                    (true, None) => {}
-                    (true, Some(_)) => {
-                        let why = format!("job {job} is of another host");
-                        or_fault(Fault::Contradicts(why));
-                    }
-                    (false, read) => {
-                        let read = read.filter(|_| wrong.is_none());
-                        set(&mut self.jobs, *job, read.map(|it| (host.clone(), it)));
-                    }
-                }
-                wrong.into_iter().for_each(or_fault);
+            Key::Host(name) => {
+                set(&mut self.hosts, name.clone(), read(value, &mut or_fault, |_: &Host| Ok(())));
             }
-            Key::Entries(job) => set(&mut self.entries, *job, read(value, &mut or_fault)),
+            Key::Job { host, job } => {
+                let read = read(value, &mut or_fault, Job::validate);
+                set(&mut self.jobs, (*job, host.clone()), read);
+            }
+            Key::Entries(job) => {
+                let read = read(value, &mut or_fault, |_: &Entries| Ok(()));
+                set(&mut self.entries, *job, read);
+            }
         }
-        fault.map(|fault| self.faults.insert(key.to_owned(), fault));
+        set(&mut self.unreadable, key.to_owned(), fault);
         Some(of)
     }
 
     /// The matrix of all records.
     fn build(&mut self) {
         self.contradict.clear();
+        self.contradictions.clear();
         self.matrix = None;
         let Some(settings) = &self.settings else { return };
         let mut matrix = match Matrix::new(settings.config(), settings.rows) {
@@ -151,33 +156,56 @@ impl View {
 
     /// The entries of these jobs are in the matrix as their records say.
     fn update(&mut self, jobs: &BTreeSet<JobId>) {
-        let mut wrong = Vec::new();
         let mut placed = BTreeMap::new();
+        let mut wrong = Vec::new();
         for &job in jobs {
-            let of = match self.entries.get(&job).map(Entries::decode) {
-                None => None,
-                Some(Ok((_, placement))) if placement.rows.is_empty() => None,
-                Some(Ok(of)) => Some(of),
-                Some(Err(fault)) => {
-                    wrong.push((job, fault));
-                    None
-                }
-            };
-            placed.insert(job, of);
-        }
-        for (job, fault) in wrong {
-            self.faults.insert(self.keys.of(&Key::Entries(job)), fault);
+            self.contradictions.remove(&self.keys.of(&Key::Entries(job)));
+            self.contradict.remove(&job);
+            let of = self.entries.get(&job).map(|entries| self.place(job, entries));
+            placed.insert(
+                job,
+                of.transpose()
+                    .unwrap_or_else(|fault| {
+                        wrong.push((job, fault));
+                        None
+                    })
+                    .flatten(),
+            );
         }
         let Some(matrix) = &mut self.matrix else { return };
-        let refused = matrix.apply(placed);
-        for (job, why) in refused {
+        let refused = matrix.apply(placed).into_iter();
+        let refused = refused.map(|(job, why)| (job, Fault::Contradicts(why.to_string())));
+        for (job, fault) in refused.chain(wrong).collect::<Vec<_>>() {
             self.contradict.insert(job);
-            self.contradicts(&Key::Entries(job), why.to_string());
+            self.contradictions.insert(self.keys.of(&Key::Entries(job)), fault);
         }
     }
 
+    /// The place of a job by its entries, which must be of the hosts, the CPUs and the owner that its
+    /// record names. None of one that was released.
+    fn place(&self, job: JobId, entries: &Entries) -> Result<Option<(Span, Placement)>, Fault> {
+        let (span, placement) = entries.decode(self.columns_max())?;
+        let Some((_, record)) = self.job(job).filter(|_| !placement.rows.is_empty()) else {
+            return Ok(None);
+        };
+        let wants =
+            |(name, &cpus): (&String, &u32)| Some((HostId(self.hosts.get(name)?.number), cpus));
+        let wanted: Option<BTreeMap<HostId, u32>> = record.cpus.iter().map(wants).collect();
+        let is_as_wanted = wanted.is_some_and(|wanted| wanted == span.cpus);
+        if !is_as_wanted || record.owner.uid != entries.uid {
+            let why = "its entries are of other hosts, CPUs or users than its record";
+            return Err(Fault::Contradicts(why.to_owned()));
+        }
+        Ok(Some((span, placement)))
+    }
+
+    /// The most columns that a host has.
+    pub fn columns_max(&self) -> u32 {
+        self.hosts.values().map(|host| host.cpus).max().unwrap_or(0).min(MAX_CPUS)
+    }
+
     fn contradicts(&mut self, key: &Key, why: String) {
-        self.faults.insert(self.keys.of(key), Fault::Contradicts(why));
+        self.contradictions.insert(self.keys.of(key), Fault::Contradicts(why));
     }
 
     pub fn keys(&self) -> &Keys {
@@ -208,14 +236,32 @@ impl View {
         hosts.find(|(_, it)| it.number == host.0).map(|(name, _)| name.as_str())
     }
 
-    /// A job as it was registered, and where. Entries alone make no job: any host can write them.
+    /// A job as it was registered, and where: at the host that its entries name. Entries alone make
+    /// no job, since any host can write them; a record alone makes none, since it has no place.
     pub fn job(&self, job: JobId) -> Option<(&str, &Job)> {
-        self.jobs.get(&job).map(|(host, job)| (host.as_str(), job))
+        let from = &self.entries.get(&job)?.from;
+        let ((_, host), record) = self.jobs.get_key_value(&(job, from.clone()))?;
+        Some((host, record))
     }
 
     /// All jobs as they were registered.
     pub fn jobs(&self) -> impl Iterator<Item = (JobId, &str, &Job)> {
-        self.jobs.iter().map(|(&id, (host, job))| (id, host.as_str(), job))
+        let of = |(&job, entries): (&JobId, &Entries)| {
+            let ((_, host), record) = self.jobs.get_key_value(&(job, entries.from.clone()))?;
+            Some((job, host.as_str(), record))
+        };
+        self.entries.iter().filter_map(of)
+    }
+
+    /// The records of jobs that a host has written.
+    pub fn records<'a>(&'a self, host: &'a str) -> impl Iterator<Item = (JobId, &'a Job)> {
+        let of_host = self.jobs.iter().filter(move |((_, of), _)| of == host);
+        of_host.map(|((job, _), record)| (*job, record))
+    }
+
+    /// Entries that are not in the matrix because they contradict others.
+    pub fn contradicting(&self) -> &BTreeSet<JobId> {
+        &self.contradict
     }
 
     pub fn entries(&self, job: JobId) -> Option<&Entries> {
@@ -233,8 +279,21 @@ impl View {
     }
 
     /// Keys whose values are not used, and why.
-    pub fn faults(&self) -> &BTreeMap<String, Fault> {
-        &self.faults
+    pub fn faults(&self) -> impl Iterator<Item = (&str, &Fault)> {
+        let all = self.unreadable.iter().chain(&self.contradictions);
+        all.map(|(key, fault)| (key.as_str(), fault))
+    }
+
+    /// Why the value of a key is not used.
+    pub fn fault(&self, key: &str) -> Option<&Fault> {
+        self.unreadable.get(key).or_else(|| self.contradictions.get(key))
+    }
+
+    /// A value of a newer version, if there is one: this host must not change what it cannot read.
+    pub fn newer(&self) -> Option<(&str, &Fault)> {
+        let mut all = self.unreadable.iter();
+        let newer = all.find(|(_, fault)| matches!(fault, Fault::Newer { .. }));
+        newer.map(|(key, fault)| (key.as_str(), fault))
     }
 
     /// The matrix; None where the cluster has no settings that can be used.
@@ -243,11 +302,13 @@ impl View {
     }
 }
 
-fn read<T: serde::de::DeserializeOwned>(
+fn read<T: DeserializeOwned>(
     value: Option<&str>,
-    fault: &mut impl FnMut(Fault),
+    or_fault: &mut impl FnMut(Fault),
+    validate: impl Fn(&T) -> Result<(), Fault>,
 ) -> Option<T> {
-    decode(value?).map_err(fault).ok()
+    let read = decode::<T>(value?).and_then(|it| validate(&it).map(|()| it));
+    read.map_err(or_fault).ok()
 }
 
 fn set<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) {

@@ -8,7 +8,7 @@ use gang_cluster::store::{Event, Is, Item, Op, Outcome, Revision, Snapshot, Txn}
 /// A lease ends so long after it was last kept alive.
 pub const TTL_NS: u64 = 3_000_000_000;
 /// Revisions that can be watched from.
-const HISTORY: usize = 12;
+const HISTORY: usize = 40;
 
 #[derive(Debug, Clone)]
 struct Stored {
@@ -18,7 +18,7 @@ struct Stored {
     lease: Option<String>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Etcd {
     pub revision: Revision,
     keys: BTreeMap<String, Stored>,
@@ -129,14 +129,19 @@ impl Etcd {
             return None;
         }
         let later = self.history.iter().filter(|(at, _)| *at > revision);
-        Some(
-            later
-                .map(|(at, events)| {
-                    let of = events.iter().filter(|event| event.key.starts_with(prefix));
-                    (*at, of.cloned().collect())
-                })
-                .collect(),
-        )
+        let of_prefix = later.map(|(at, events)| {
+            let of = events.iter().filter(|event| event.key.starts_with(prefix));
+            (*at, of.cloned().collect())
+        });
+        // A watch says nothing of revisions that changed nothing it watches.
+        Some(of_prefix.filter(|(_, events): &(_, Vec<Event>)| !events.is_empty()).collect())
+    }
+
+    /// The keys are as at another time; nobody can watch from before.
+    pub fn restore(&mut self, backup: &Etcd) {
+        (self.keys, self.revision) = (backup.keys.clone(), backup.revision + 1);
+        (self.history, self.leases) = (VecDeque::new(), BTreeMap::new());
+        self.keys.retain(|_, stored| stored.lease.is_none());
     }
 
     /// Somebody with a root user of etcd writes a key.

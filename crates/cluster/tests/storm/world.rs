@@ -52,8 +52,10 @@ impl Tally {
             "late",
             "unwilling",
             "compacted",
-            "lost host",
-            "host is back",
+            "restored",
+            "unanswered",
+            "not here",
+            "own wish refused",
             "full",
             "unreachable",
             "adjuster died",
@@ -74,6 +76,9 @@ impl fmt::Display for Tally {
         self.0.iter().try_for_each(|(what, count)| writeln!(f, "{what}: {count}"))
     }
 }
+
+/// A change of the matrix: how often the registry had been restored, and its number.
+type Change = (u64, u64);
 
 /// A message on its way to a host.
 #[derive(Debug)]
@@ -103,6 +108,11 @@ struct Host {
     /// The first slice that is not planned.
     first: u64,
     asked: BTreeMap<Ticket, Wish>,
+    /// The jobs of this host that have not ended, as its daemon has them on file.
+    nonces: BTreeSet<String>,
+    threads: u32,
+    /// How often the registry had been restored when the host read it last.
+    epoch: u64,
 }
 
 struct World {
@@ -114,16 +124,18 @@ struct World {
     config: Config,
     hosts: Vec<Host>,
     /// Plans by slice: of each host the change that it follows, and its slots.
-    plans: BTreeMap<u64, BTreeMap<String, (u64, Vec<Slot>)>>,
-    /// What a reader of every revision sees.
+    plans: BTreeMap<u64, BTreeMap<String, (Change, Vec<Slot>)>>,
+    /// What a reader of every revision sees, and up to which revision of etcd.
     reference: View,
-    /// Entries of each change.
-    matrices: BTreeMap<u64, BTreeMap<JobId, BTreeSet<String>>>,
-    /// Jobs that were granted, and not removed.
-    granted: BTreeMap<JobId, String>,
-    /// Jobs whose registration or removal was not answered.
-    unsure: BTreeSet<String>,
-    ended: BTreeSet<JobId>,
+    read: Revision,
+    /// The hosts of each job, by the change.
+    matrices: BTreeMap<Change, BTreeMap<JobId, BTreeSet<String>>>,
+    /// Jobs that were granted: the numbers by their nonces.
+    granted: BTreeMap<String, JobId>,
+    /// Jobs that may be cleared without their homes.
+    killed: BTreeSet<JobId>,
+    backup: Etcd,
+    epoch: u64,
     is_spoiled: bool,
     /// Jobs whose entries somebody else wrote.
     spoiled: BTreeSet<JobId>,
@@ -166,6 +178,7 @@ impl World {
         assert!(matches!(again, Outcome::Conflict(_)));
         let mut reference = View::new(keys.clone());
         reference.read(&etcd.snapshot(&keys.registry()));
+        let etcd_revision = etcd.revision;
         let hosts = if rng.u32(0..10) == 0 { rng.u32(10..50) } else { rng.u32(3..8) };
         let mut world = World {
             now_ns,
@@ -175,10 +188,12 @@ impl World {
             hosts: Vec::new(),
             plans: BTreeMap::new(),
             reference,
+            read: etcd_revision,
             matrices: BTreeMap::new(),
             granted: BTreeMap::new(),
-            unsure: BTreeSet::new(),
-            ended: BTreeSet::new(),
+            killed: BTreeSet::new(),
+            backup: Etcd::default(),
+            epoch: 0,
             is_spoiled: false,
             spoiled: BTreeSet::new(),
             tickets: 0,
@@ -194,6 +209,7 @@ impl World {
             world.hosts.push(host);
         }
         world.pass(5 * SECOND);
+        world.backup = world.etcd.clone();
         world
     }
 
@@ -217,6 +233,9 @@ impl World {
             mail: VecDeque::new(),
             first: clock::slice_at(&self.config, now_ns + AHEAD_NS) + 1,
             asked: BTreeMap::new(),
+            nonces: BTreeSet::new(),
+            threads: 0,
+            epoch: 0,
         }
     }
 
@@ -282,14 +301,13 @@ impl World {
                 Some(later) => {
                     for (revision, events) in later {
                         host.watch.push_back((now_ns + host.lag_ns, revision, events));
-                        host.watched = revision;
                     }
+                    host.watched = self.etcd.revision;
                 }
                 None if host.member.is_up() => {
                     self.tally.count("compacted");
                     host.watch.clear();
-                    host.member.lost();
-                    host.member.found();
+                    host.member.is_stale();
                 }
                 None => {}
             }
@@ -313,9 +331,10 @@ impl World {
         }
         let seen = Seen {
             clock: Clock { source: "chrony".into(), offset_ns: 0, bound_ns: host.bound_ns },
-            threads: 0,
+            threads: host.threads,
             of_users: BTreeMap::new(),
             parts: Vec::new(),
+            nonces: host.nonces.clone(),
         };
         host.member.see(seen);
         self.carry_out(at, local);
@@ -330,12 +349,15 @@ impl World {
             if !self.hosts[at].is_connected {
                 panic!("{name} does {what:?} without a link");
             }
-            let arrives_ns = self.now_ns + self.rng.u64(0..8) * MS;
+            let is_slow = self.rng.u32(0..50) == 0;
+            let late_ms = if is_slow { self.rng.u64(0..8_000) } else { self.rng.u64(0..8) };
+            let arrives_ns = self.now_ns + late_ms * MS;
             match what {
                 Do::Read => {
                     let snapshot = self.etcd.snapshot(&self.keys.registry());
                     let host = &mut self.hosts[at];
                     (host.watched, host.watch) = (snapshot.revision, VecDeque::new());
+                    host.epoch = self.epoch;
                     host.member.read(local, host.first, &snapshot);
                 }
                 Do::ReadAlive => {
@@ -350,6 +372,7 @@ impl World {
                     let ops = vec![gang_cluster::store::Op::Put { key, value, leased: true }];
                     let txn = Txn { compares: Vec::new(), ops };
                     self.etcd.commit(&self.keys, &name, &txn, self.now_ns);
+                    self.check_registry();
                     self.hosts[at].mail.push_back((arrives_ns, Mail::Announced));
                 }
                 Do::Commit(txn) => {
@@ -393,7 +416,7 @@ impl World {
                 taken = taken.union(&slot.cpus);
             }
             assert!(taken.last().is_none_or(|last| last < host.cpus), "{}: {taken}", host.name);
-            let plan = (step.change, slots);
+            let plan = ((host.epoch, step.change), slots);
             let is_willing = host.member.unwilling().is_none();
             let of_slice = self.plans.entry(slice).or_default();
             let before = if is_willing { of_slice.insert(host.name.clone(), plan) } else { None };
@@ -406,7 +429,7 @@ impl World {
     }
 
     /// Hosts that follow the same change have the same jobs in their rows.
-    fn check_slice(&self, slice: u64, plans: &BTreeMap<String, (u64, Vec<Slot>)>) {
+    fn check_slice(&self, slice: u64, plans: &BTreeMap<String, (Change, Vec<Slot>)>) {
         for (name, (change, slots)) in plans {
             let Some(spans) = self.matrices.get(change) else { continue };
             for slot in slots.iter().filter(|slot| !self.spoiled.contains(&slot.job)) {
@@ -427,7 +450,8 @@ impl World {
     /// What every revision must be, as the reference reads it.
     fn check_registry(&mut self) {
         let registry = self.keys.registry();
-        let later = self.etcd.after(self.reference.revision(), &registry);
+        let later = self.etcd.after(self.read, &registry);
+        self.read = self.etcd.revision;
         for (revision, events) in later.expect("the reference reads every revision") {
             let before = self.reference.state().map(|(state, _)| state.clone());
             let had_adjuster = self.reference.adjuster().is_some();
@@ -435,15 +459,22 @@ impl World {
             if had_adjuster && self.reference.adjuster().is_none() {
                 self.tally.count("adjuster died");
             }
+            let killed = self.reference.all_entries().filter(|(_, it)| it.wanted == Wanted::Kill);
+            self.killed.extend(killed.map(|(job, _)| job));
             if self.is_spoiled {
                 continue;
             }
-            let faults = self.reference.faults();
+            let faults: Vec<_> = self.reference.faults().collect();
             assert!(faults.is_empty(), "revision {revision}: {faults:?}");
             let (Some(before), Some((state, _))) = (before, self.reference.state()) else {
                 continue;
             };
-            assert!(state.from_slice >= before.from_slice, "changes hold in their order");
+            let far = (self.now_ns + 60 * SECOND) / SLICE_NS;
+            // A clock that lies can make it seem that those of all others do.
+            let is_wild = self.hosts.iter().any(|it| it.offset_ns.unsigned_abs() > 50 * SECOND);
+            let is_in_order = state.from_slice >= before.from_slice || before.from_slice > far;
+            let is_in_order = is_in_order || is_wild;
+            assert!(is_in_order, "changes hold in their order");
             assert!(state.next_job >= before.next_job, "numbers of jobs are not used again");
             if state.change == before.change {
                 continue;
@@ -459,7 +490,7 @@ impl World {
             let spans = matrix
                 .jobs()
                 .map(|(job, span, _)| (job, span.cpus.keys().map(|&host| name(host)).collect()));
-            self.matrices.insert(state.change, spans.collect());
+            self.matrices.insert((self.epoch, state.change), spans.collect());
             let mut fresh = View::new(self.keys.clone());
             fresh.read(&self.etcd.snapshot(&registry));
             if fresh.revision() == revision {
@@ -482,6 +513,7 @@ impl World {
             match note {
                 Note::Late { .. } => self.tally.count("late"),
                 Note::Unwilling(Some(_)) => self.tally.count("unwilling"),
+                Note::Refused(_) => self.tally.count("own wish refused"),
                 Note::Unwilling(None) | Note::Fault { .. } => {}
             }
         }
@@ -497,16 +529,23 @@ impl World {
         match (wish, answer) {
             (Wish::Register(job), Ok(Granted::Registered { job: id, .. })) => {
                 self.tally.count("registered");
-                let is_gone = self.spoiled.contains(&id);
-                let before = if is_gone { None } else { self.granted.insert(id, job.ticket) };
-                assert!(before.is_none(), "{name}: job {id} is given to two");
+                let before = self.granted.insert(job.nonce, id);
+                assert!(before.is_none_or(|it| it == id), "{name}: {id} and {before:?} are one");
             }
-            (Wish::Register(job), Err(Refused::Unanswered)) => _ = self.unsure.insert(job.ticket),
-            (Wish::Remove { job }, Ok(_)) => {
-                self.tally.count("removed");
-                self.granted.remove(&job);
+            // The program that asked ends.
+            (Wish::Register(job), Err(why)) => {
+                self.hosts[at].nonces.remove(&job.nonce);
+                self.tally.count(match why {
+                    Refused::Unanswered => "unanswered",
+                    Refused::Unreachable => "unreachable",
+                    Refused::Store(_) => "full",
+                    Refused::Away(_) => "away",
+                    Refused::Faulty { .. } => "newer",
+                    Refused::Unwilling { .. } => "is unwilling",
+                    _ => "refused",
+                });
             }
-            (Wish::Remove { job }, Err(Refused::Unanswered)) => _ = self.ended.insert(job),
+            (Wish::Remove { .. }, Ok(_)) => self.tally.count("removed"),
             (Wish::Want { wanted, .. }, Ok(_)) => self.tally.count(match wanted {
                 Wanted::Run => "resumed",
                 Wanted::Suspend => "suspended",
@@ -518,7 +557,7 @@ impl World {
             (_, Err(Refused::Store(_))) => self.tally.count("full"),
             (_, Err(Refused::OtherMachine { .. })) => self.tally.count("other machine"),
             (_, Err(Refused::NotOwner { .. })) => self.tally.count("not owner"),
-            (_, Err(Refused::Away(_))) => self.tally.count("away"),
+            (_, Err(Refused::NotHere(_))) => self.tally.count("not here"),
             (_, Err(Refused::Faulty { fault, .. })) => {
                 assert!(!self.spoiled.is_empty(), "{fault}");
                 self.tally.count("newer");
@@ -529,6 +568,14 @@ impl World {
 
     fn ask(&mut self, at: usize, wish: Wish) {
         let host = &mut self.hosts[at];
+        match &wish {
+            Wish::Register(job) => _ = host.nonces.insert(job.nonce.clone()),
+            Wish::Remove { job } => {
+                let ended = self.reference.job(*job).map(|(_, it)| it.nonce.clone());
+                ended.map(|nonce| host.nonces.remove(&nonce));
+            }
+            _ => {}
+        }
         let ticket = host.member.wish(wish.clone());
         host.asked.insert(ticket, wish);
         self.listen(at);
@@ -567,7 +614,7 @@ impl World {
             on_host_lost: [OnHostLost::Mark, OnHostLost::Suspend, OnHostLost::Release]
                 [self.rng.usize(0..3)],
             registered_at_ns: self.now_ns,
-            ticket: format!("ticket {}", self.tickets),
+            nonce: format!("nonce {}", self.tickets),
         }
     }
 
@@ -579,7 +626,7 @@ impl World {
             1..3 => self.rng.u64(0..10 * SECOND),
             _ => self.rng.u64(0..SECOND),
         };
-        match self.rng.u32(0..32) {
+        match self.rng.u32(0..36) {
             0..9 => {
                 let job = self.job();
                 self.ask(at, Wish::Register(job));
@@ -616,11 +663,15 @@ impl World {
             20 => self.hosts[at].cut_until_ns = self.now_ns + for_ns,
             21 => self.down_until_ns = self.now_ns + for_ns,
             22 => {
-                let step_ns = self.rng.i64(-3_000..3_000) * MS as i64;
-                let host = &mut self.hosts[at];
-                host.offset_ns += step_ns;
+                let of_ms = if self.rng.u32(0..8) == 0 { 40_000_000 } else { 3_000 };
+                let step_ns = self.rng.i64(-of_ms..of_ms) * MS as i64;
+                let offset_ns = self.hosts[at].offset_ns + step_ns;
+                self.set_clock(at, offset_ns);
             }
-            23 => self.hosts[at].offset_ns = self.rng.i64(-400_000..400_000),
+            23 => {
+                let offset_ns = self.rng.i64(-400_000..400_000);
+                self.set_clock(at, offset_ns);
+            }
             24 => {
                 let bad = self.rng.bool();
                 self.hosts[at].bound_ns = if bad { 5 * MS } else { 500_000 };
@@ -642,7 +693,59 @@ impl World {
                 self.pass(200 * MS);
                 self.restart(at);
             }
-            _ => self.ask(at, Wish::Leave),
+            31 => self.ask(at, Wish::Leave),
+            32 => self.hosts[at].threads = self.rng.u32(0..30),
+            33 => {
+                let cpus = self.rng.u32(1..9);
+                self.hosts[at].cpus = cpus;
+                self.restart(at);
+            }
+            34 => self.backup = self.etcd.clone(),
+            _ => self.restore(),
+        }
+    }
+
+    /// A clock is set. Where it is set back, the daemon plans anew from there.
+    fn set_clock(&mut self, at: usize, offset_ns: i64) {
+        let host = &mut self.hosts[at];
+        let is_back = offset_ns < host.offset_ns;
+        host.offset_ns = offset_ns;
+        if is_back {
+            let local_ns = self.now_ns.saturating_add_signed(offset_ns);
+            host.first = clock::slice_at(&self.config, local_ns + AHEAD_NS) + 1;
+            host.member.clock_was_set_back(host.first);
+            let later = self.plans.range_mut(host.first..);
+            later.for_each(|(_, plans)| _ = plans.remove(&host.name));
+        }
+    }
+
+    /// Somebody restores a backup of etcd: all hosts lose their links, and what came after it is
+    /// gone.
+    fn restore(&mut self) {
+        if self.rng.bool() {
+            return;
+        }
+        self.tally.count("restored");
+        self.etcd.restore(&self.backup);
+        self.epoch += 1;
+        self.reference.read(&self.etcd.snapshot(&self.keys.registry()));
+        self.read = self.etcd.revision;
+        let jobs = self.reference.jobs().map(|(id, _, job)| (job.nonce.clone(), id));
+        self.granted = jobs.collect();
+        let (epoch, matrix) = (self.epoch, self.reference.matrix().unwrap());
+        let name = |host| self.reference.name_of(host).unwrap().to_owned();
+        let spans = matrix
+            .jobs()
+            .map(|(job, span, _)| (job, span.cpus.keys().map(|&host| name(host)).collect()));
+        let change = self.reference.state().unwrap().0.change;
+        self.matrices.insert((epoch, change), spans.collect());
+        for host in &mut self.hosts {
+            host.is_connected = false;
+            (host.watch, host.mail) = (VecDeque::new(), VecDeque::new());
+            host.member.lost();
+        }
+        for at in 0..self.hosts.len() {
+            self.listen(at);
         }
     }
 
@@ -657,13 +760,12 @@ impl World {
         (host.watch, host.mail) = (VecDeque::new(), VecDeque::new());
     }
 
-    /// Wishes die with their daemon, granted or not.
+    /// Wishes die with their daemon, granted or not; programs that were starting end.
     fn forget_asked(&mut self, at: usize) {
-        for wish in std::mem::take(&mut self.hosts[at].asked).into_values() {
-            match wish {
-                Wish::Register(job) => _ = self.unsure.insert(job.ticket),
-                Wish::Remove { job } => _ = self.ended.insert(job),
-                _ => {}
+        let host = &mut self.hosts[at];
+        for wish in std::mem::take(&mut host.asked).into_values() {
+            if let Wish::Register(job) = wish {
+                host.nonces.remove(&job.nonce);
             }
         }
     }
@@ -693,12 +795,16 @@ impl World {
         self.ask(asks, Wish::Register(wished));
         self.pass(passes_ns);
         // What was placed meanwhile may be where the job was: it is gone for good.
-        let host = self.reference.job(job).map(|(host, _)| host.to_owned());
+        let host = self
+            .hosts
+            .iter()
+            .find(|host| host.member.view().records(&host.name).any(|(id, _)| id == job));
+        let host = host.map(|host| host.name.clone());
         self.etcd.write(&key, None);
         if let Some(host) = host {
             self.etcd.write(&self.keys.of(&Key::Job { host, job }), None);
         }
-        self.granted.remove(&job);
+        self.granted.retain(|_, id| *id != job);
         self.check_registry();
         self.is_spoiled = false;
     }
@@ -708,9 +814,12 @@ impl World {
         self.is_calm = true;
         self.etcd.is_full = false;
         self.down_until_ns = 0;
-        for host in &mut self.hosts {
+        for at in 0..self.hosts.len() {
+            let host = &mut self.hosts[at];
             (host.cut_until_ns, host.paused_until_ns, host.bound_ns) = (0, 0, 500_000);
-            (host.lag_ns, host.offset_ns) = (MS, host.offset_ns.clamp(-400_000, 400_000));
+            host.lag_ns = MS;
+            let offset_ns = host.offset_ns.clamp(-400_000, 400_000);
+            self.set_clock(at, offset_ns);
         }
         // Clocks that were set back plan on once they are where they were.
         self.pass(CALM_NS);
@@ -740,17 +849,22 @@ impl World {
         for (slice, plans) in std::mem::take(&mut self.plans) {
             self.check_slice(slice, &plans);
         }
-        let there: BTreeMap<JobId, String> =
-            self.reference.jobs().map(|(id, _, job)| (id, job.ticket.clone())).collect();
-        for (id, ticket) in &self.granted {
-            assert!(there.contains_key(id) || self.ended.contains(id), "{id} ({ticket}) is lost");
+        let records = self.hosts.iter().flat_map(|host| self.reference.records(&host.name));
+        let records: Vec<_> = records.collect();
+        let there: BTreeMap<&String, JobId> =
+            records.iter().map(|(id, job)| (&job.nonce, *id)).collect();
+        assert_eq!(there.len(), records.len(), "no job is there twice");
+        let nonces = || self.hosts.iter().flat_map(|host| &host.nonces);
+        for nonce in nonces() {
+            let Some(id) = self.granted.get(nonce) else { continue };
+            let is_gone = self.killed.contains(id) || self.spoiled.contains(id);
+            assert!(is_gone || there.get(nonce) == Some(id), "job {id} ({nonce}) is lost");
         }
-        for (id, ticket) in &there {
-            let is_known = self.granted.contains_key(id) || self.unsure.contains(ticket);
-            assert!(is_known, "job {id} ({ticket}) is of nobody");
+        for (nonce, id) in &there {
+            assert!(nonces().any(|it| it == *nonce), "job {id} ({nonce}) is of nobody");
         }
-        let mut tickets: Vec<&String> = there.values().collect();
-        tickets.dedup();
-        assert_eq!(tickets.len(), there.len(), "no job is there twice");
+        for host in &self.hosts {
+            assert!(host.member.timeline().steps().len() < 50, "steps are forgotten");
+        }
     }
 }

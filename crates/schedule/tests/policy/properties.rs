@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 fn run(schedule: &mut Schedule, history: &[Step], mut seen: impl FnMut(&Schedule, &Plan)) {
-    let (mut slice, mut last) = (0, None);
+    let (mut slice, mut last) = (1_000, None);
     for step in history {
         match step {
             Step::Event(event) => _ = schedule.apply(event.clone()),
@@ -89,6 +89,24 @@ proptest! {
                     row, rest, rest_turn, rest_kept, capped, beyond_caps, fillers, paused,
                 }
             );
+        }
+    }
+
+    /// Over any stretch of slices local gangs are within the cap as far as spanning slots leave
+    /// some of it, and these are never denied.
+    #[test]
+    fn local_gangs_give_way_to_spanning_slots_under_the_cap(
+        mut schedule in random::steady_beside_entries(),
+    ) {
+        let cap = i64::from(schedule.config().cap_permille);
+        let mut over = 0;
+        for slice in 0..300 {
+            let spanning = schedule.spanning_slots(slice);
+            let row = schedule.plan(slice).row;
+            prop_assert!(row.starts_with(&spanning));
+            let local = row.len() > spanning.len();
+            over = over.max(0) + if local { 1000 } else { 0 } - cap;
+            prop_assert!(over <= 1000, "over by {} permille", over);
         }
     }
 

@@ -193,6 +193,20 @@ proptest! {
         }
     }
 
+    /// The same beside spanning jobs, of the rows with room for a gang.
+    #[test]
+    fn every_gang_has_its_share_of_rows_with_room(mut schedule in random::steady_beside_entries()) {
+        // Of users with caps nothing is said.
+        schedule.apply(Event::Caps(BTreeMap::new())).unwrap();
+        let mut frame = check::Frame::new();
+        for slice in 0..400 {
+            let plan = schedule.plan(slice);
+            prop_assert_eq!(check::plan(&schedule, &plan), []);
+            let found = frame.observe(&schedule, &plan);
+            prop_assert!(found.is_empty(), "slice {}: {:?}", slice, found);
+        }
+    }
+
     /// Long requests of batch gangs make no one wait who asks for little: who
     /// arrives, or slept for long, has the next slice.
     #[test]

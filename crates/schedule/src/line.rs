@@ -141,8 +141,8 @@ impl<'a> Line<'a> {
         let (held, out): (Vec<_>, Vec<_>) = out.iter_mut().partition(|waiting| waiting.is_held);
         out.into_iter().for_each(|waiting| waiting.raise_to_floor(*floor));
         if let Some(left) = left.filter(|_| !held.is_empty()) {
-            let least = contending.iter_mut().map(|waiting| *waiting.vtime()).min();
-            claim::bound(held, left, (least.unwrap_or(*floor), *floor), longest);
+            let contenders = claim::Standing::of(contending);
+            claim::bound(held, left, contenders, *floor, longest);
         }
     }
 }

@@ -537,20 +537,28 @@ impl Naive {
         (most as u64).div_ceil(u64::from(list.frame)) as u32
     }
 
-    /// The claims of those that entries keep out, behind `least`.
+    /// The claims of those that entries keep out, beside contenders.
     fn bound_claims(
         &mut self,
         list: &EntryList,
         held: &[One],
+        contenders: &[One],
         floor: u128,
-        least: u128,
         most: u32,
     ) {
         let mut groups: Vec<Rows> = held.iter().map(|one| self.rows(list, one.id)).collect();
         groups.sort_by_key(|rows| (std::cmp::Reverse(rows.len()), rows.clone()));
         groups.dedup();
-        // The rows of the groups before, how far these moved, and their least virtual times.
-        let mut before: Vec<(Rows, u128, u128)> = vec![];
+        let standing = |this: &mut Naive, all: &[One]| {
+            let weight: u128 = all.iter().map(|one| one.weight).sum();
+            let least = all.iter().map(|one| *this.vtime(one.id)).min()?;
+            let moment: u128 =
+                all.iter().map(|one| one.weight * (*this.vtime(one.id) - least)).sum();
+            Some((least + moment / weight, weight, least))
+        };
+        let contenders = standing(self, contenders);
+        // The rows of the groups before, how far these moved, and where they stand.
+        let mut before: Vec<(Rows, u128, (u128, u128, u128))> = vec![];
         for rows in groups {
             let group: Vec<One> =
                 held.iter().copied().filter(|one| self.rows(list, one.id) == rows).collect();
@@ -564,19 +572,27 @@ impl Naive {
                 continue;
             }
             let shares_rows = |other: &Rows| other.iter().any(|row| rows.contains(row));
-            let (mut along, mut least) = (0, least.min(floor));
+            let mut along = 0;
+            let mut others: Vec<(u128, u128, u128)> = contenders.into_iter().collect();
             for (_, by, of_others) in before.iter().filter(|it| shares_rows(&it.0)) {
-                (along, least) = (along.max(*by), least.min(*of_others));
+                along = along.max(*by);
+                others.push(*of_others);
             }
+            let of_group: u128 = group.iter().map(|one| one.weight).sum();
             let slices = u128::from(Naive::late(list, &rows) + most);
             let beyond = |this: &mut Naive, one: &One| {
-                least.saturating_sub(slices * one.stride).saturating_sub(*this.vtime(one.id))
+                let bound = others.iter().map(|(average, weight, least)| {
+                    let most = slices * one.stride;
+                    let far = average.saturating_sub(most + most * of_group / weight);
+                    far.min(least.saturating_sub(most))
+                });
+                bound.min().unwrap_or(0).saturating_sub(*this.vtime(one.id))
             };
             let by = group.iter().map(|one| beyond(self, one)).min().unwrap().max(along);
             for one in &group {
                 *self.vtime(one.id) += by;
             }
-            let of_group = group.iter().map(|one| *self.vtime(one.id)).min().unwrap();
+            let of_group = standing(self, &group).unwrap();
             before.push((rows, by, of_group));
         }
     }
@@ -839,9 +855,8 @@ impl Naive {
             }
             if let Some(list) = self.list(slice) {
                 let floor = self.floors[tier];
-                let least = contenders.iter().map(|o| *self.vtime(o.id)).min().unwrap_or(floor);
                 let most = contenders.iter().chain(others).map(|o| o.slices).max().unwrap_or(1);
-                self.bound_claims(&list, held, floor, least, most);
+                self.bound_claims(&list, held, contenders, floor, most);
             }
         }
         self.with_gangs = false;

@@ -58,7 +58,7 @@ pub const ALLOWED: Invariant = Invariant {
 /// All hosts of a job agree.
 pub const ENTRIES: Invariant = Invariant {
     id: "entries",
-    sentence: "a spanning job that can run has exactly its CPUs in each of its rows, and in no other",
+    sentence: "a spanning job that can run has exactly its CPUs in each of its rows and no other",
 };
 /// The jobs that may be in a row.
 pub const ONLY_RUNNABLE: Invariant = Invariant {
@@ -422,8 +422,8 @@ impl Frame {
     }
 }
 
-/// By how many slices the rows with room for each gang can come late, and what those of its tier can
-/// claim together, in slices.
+/// By how many slices the rows with room for each gang can come late, and the slices that those of
+/// its tier can claim together.
 fn late(schedule: &Schedule, list: &List) -> BTreeMap<JobId, (f64, f64)> {
     let mut all = BTreeMap::new();
     for tier in Tier::ALL {

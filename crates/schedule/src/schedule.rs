@@ -29,7 +29,7 @@ pub struct Schedule {
     pub(crate) rest: Rest,
     /// The rows of spanning jobs, see `entries`.
     pub(crate) entries: Entries,
-    /// The slice that was planned last.
+    /// The slice that was planned or amended last: its entries are in force.
     pub(crate) in_force: Option<u64>,
     /// The floor of each tier, see `turn`.
     pub(crate) floors: Floors,

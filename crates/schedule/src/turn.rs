@@ -25,11 +25,11 @@
 //! before the rest and lesser ids first among equals. The others follow by deadline. A leader thus
 //! keeps leading until it had its request, or until another becomes eligible that asks for less and
 //! so has an earlier deadline. A gang that arrives, wakes or cannot contend starts at the floor if
-//! it is behind it. One that entries keep out keeps its virtual time (`claim`). A gang whose weight changes stays ahead of the average, or behind it, by as
-//! many slices as it was. It is behind by no more than it now asks for at a time (`reweigh`). After
-//! a slice, a contender may be ahead of the floor by more than [`LEAD`] of the longest requests.
-//! The excess shrinks by a quarter: having used holes is not punished for long, and the order of
-//! those who are ahead stays.
+//! it is behind it. One that entries keep out keeps its virtual time (`claim`). A gang whose weight
+//! changes stays ahead of the average, or behind it, by as many slices as it was. It is behind by
+//! no more than it now asks for at a time (`reweigh`). After a slice, a contender may be ahead of
+//! the floor by more than [`LEAD`] of the longest requests. The excess shrinks by a quarter: having
+//! used holes is not punished for long, and the order of those who are ahead stays.
 //!
 //! Properties:
 //! - among gangs of which no two fit side by side, each has at every moment what its weight gives

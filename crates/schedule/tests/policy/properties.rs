@@ -236,3 +236,28 @@ fn the_checker_finds_what_is_wrong() {
         p.fillers.push(slot.job);
     });
 }
+
+/// Spanning slots, too.
+#[test]
+fn the_checker_finds_what_is_wrong_beside_entries() {
+    let mut schedule = Schedule::new(Config::default(), Topology::flat(4)).unwrap();
+    for (job, cpus) in [(1, 2), (2, 2), (3, 2)] {
+        schedule.apply(Event::Arrived { job: JobId(job), spec: Spec::new(cpus) }).unwrap();
+    }
+    let entry = Entry { job: JobId(1), rows: [0].into_iter().collect(), cpus: (1..3).collect() };
+    let list = EntryList { from_slice: 0, frame: 2, entries: vec![entry] };
+    schedule.apply(Event::Entries(Entries::new([list]).unwrap())).unwrap();
+    let good = schedule.plan(0);
+    assert_eq!(check::plan(&schedule, &good), []);
+    let broken = |invariant: check::Invariant, change: &dyn Fn(&mut Plan)| {
+        let mut plan = good.clone();
+        change(&mut plan);
+        let found = check::plan(&schedule, &plan);
+        assert!(found.iter().any(|v| v.invariant == invariant), "{invariant:?}: {found:?}");
+    };
+    broken(check::ENTRIES, &|p| p.row[0].cpus = (0..2).collect());
+    broken(check::ENTRIES, &|p| p.rest = p.rest.union(&p.row.remove(0).cpus));
+    broken(check::ENTRIES, &|p| p.slice = 1);
+    broken(check::ONE_OWNER, &|p| p.row[1].cpus = (2..4).collect());
+    broken(check::CAP, &|p| p.capped = true);
+}

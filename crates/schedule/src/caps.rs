@@ -13,13 +13,17 @@
 //! So a wide gang is not kept waiting for ever by narrow ones of the same user. Less than a whole
 //! row of allowance is carried over.
 //!
-//! Properties: over any stretch of slices a user's gangs are within one whole row of his cap. Each
-//! of them has slots. Others have no less together than without caps.
+//! The CPUs of a spanning slot are taken from the allowance, too, as far as it goes. The slot is
+//! never denied, since the job's other hosts do not know of the allowance.
+//!
+//! Properties: over any stretch of slices a user's local gangs are within one whole row of his cap.
+//! Each of them has slots, unless his spanning jobs use the cap up. Others have no less together
+//! than without caps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::schedule::{Job, Readiness, Schedule};
-use crate::{JobId, UserId};
+use crate::schedule::{Job, Schedule};
+use crate::{JobId, Slot, UserId};
 
 /// A CPU for a slice, in the unit of allowances.
 const SLOT: i64 = 1000;
@@ -43,6 +47,16 @@ impl Schedule {
             let Some(allowance) = self.allowances.get_mut(user) else { continue };
             let most = SLOT * i64::from(machine) - 1;
             *allowance = (*allowance).min(most) + i64::from(permille) * i64::from(machine);
+        }
+    }
+
+    /// Spanning slots are not denied. Local gangs of their users give way for the CPUs.
+    pub(crate) fn charge_spanning(&mut self, slots: &[Slot]) {
+        for slot in slots {
+            let Some(user) = self.jobs.get(&slot.job).map(|job| job.spec.user) else { continue };
+            if let Some(allowance) = self.allowances.get_mut(&user) {
+                *allowance = (*allowance - SLOT * slot.cpus.len() as i64).max(0);
+            }
         }
     }
 
@@ -77,7 +91,7 @@ impl Schedule {
     pub(crate) fn forget_own_credit(&mut self, id: JobId) {
         let Some(user) = self.jobs.get(&id).map(|job| job.spec.user) else { return };
         let is_other = |(other, job): &(&JobId, &Job)| {
-            **other != id && job.spec.user == user && job.readiness() == Readiness::Runnable
+            **other != id && job.spec.user == user && job.takes_turns()
         };
         let least = self.jobs.iter().filter(is_other).map(|(_, job)| job.own_vtime).min();
         if let (Some(least), Some(job)) = (least, self.jobs.get_mut(&id)) {
@@ -97,7 +111,7 @@ impl Schedule {
         }
         for (&id, job) in &self.jobs {
             let is_capped = self.config.caps.contains_key(&job.spec.user);
-            if is_capped && job.readiness() == Readiness::Runnable && waits(id, job) {
+            if is_capped && job.takes_turns() && waits(id, job) {
                 gangs.entry(job.spec.user).or_default().push((id, job));
             }
         }

@@ -10,6 +10,7 @@
 //! Properties: plans of a [`Schedule`] pass; a plan changed by hand in any of
 //! the ways below does not (tests).
 
+use crate::entries::List;
 use crate::schedule::{Job, Readiness, Schedule};
 use crate::seating::Seating;
 use crate::turn::{SCALE, SLICE, Tier};
@@ -54,6 +55,11 @@ pub const ALLOWED: Invariant = Invariant {
     id: "allowed",
     sentence: "a gang has slots only on CPUs that its threads may use, some for each of them",
 };
+/// All hosts of a job agree.
+pub const ENTRIES: Invariant = Invariant {
+    id: "entries",
+    sentence: "a spanning job that can run has exactly its CPUs in each of its rows and no other",
+};
 /// The jobs that may be in a row.
 pub const ONLY_RUNNABLE: Invariant = Invariant {
     id: "only_runnable",
@@ -70,7 +76,7 @@ pub const RIGHT_PLACE: Invariant = Invariant {
 /// The cap.
 pub const CAP: Invariant = Invariant {
     id: "cap",
-    sentence: "no gang is in the row of a slice that the cap denies to gangs",
+    sentence: "no local gang is in the row of a slice that the cap denies to gangs",
 };
 /// The caps of users.
 pub const USER_CAP: Invariant = Invariant {
@@ -104,6 +110,7 @@ pub fn plan(schedule: &Schedule, plan: &Plan) -> Vec<Violation> {
     let mut found = Found(Vec::new());
     found.cpus(schedule, plan);
     found.slots(schedule, plan);
+    found.entries(schedule, plan);
     found.places(schedule, plan);
     found.waits(schedule, plan);
     let (start, end) = (
@@ -113,8 +120,9 @@ pub fn plan(schedule: &Schedule, plan: &Plan) -> Vec<Violation> {
     found.unless((plan.start_ns, plan.end_ns) == (start, end), CLOCK, || {
         format!("slice {} is {}-{} ns, not {start}-{end}", plan.slice, plan.start_ns, plan.end_ns)
     });
-    found.unless(!plan.capped || plan.row.is_empty(), CAP, || {
-        format!("slice {} has {} gangs in its row", plan.slice, plan.row.len())
+    let local = plan.row.iter().filter(|slot| !spans(schedule, slot.job)).count();
+    found.unless(!plan.capped || local == 0, CAP, || {
+        format!("slice {} has {local} local gangs in its row", plan.slice)
     });
     let overdrawn: Vec<String> = schedule.overdrawn().map(|user| user.0.to_string()).collect();
     found.unless(overdrawn.is_empty(), USER_CAP, || {
@@ -125,6 +133,11 @@ pub fn plan(schedule: &Schedule, plan: &Plan) -> Vec<Violation> {
         format!("slice {} has a gang in its row that is beyond a cap: {raised:?}", plan.slice)
     });
     found.0
+}
+
+/// Whether a job is a spanning one.
+fn spans(schedule: &Schedule, job: JobId) -> bool {
+    schedule.jobs.get(&job).is_some_and(|job| job.spans)
 }
 
 struct Found(Vec<Violation>);
@@ -180,9 +193,28 @@ impl Found {
                     )
                 });
             }
+            if spans(schedule, slot.job) {
+                continue;
+            }
             let (has, due) = (slot.cpus.len(), spec.cpus.min(usable.len() as u32));
             self.unless(has == due as usize, ALL_OR_NONE, || {
                 format!("job {} has {has} CPUs of {due}", slot.job)
+            });
+        }
+    }
+
+    /// Local gangs on CPUs of a spanning slot are found as two owners of a CPU.
+    fn entries(&mut self, schedule: &Schedule, plan: &Plan) {
+        let due: BTreeMap<JobId, CpuSet> =
+            schedule.spanning_slots(plan.slice).into_iter().map(|it| (it.job, it.cpus)).collect();
+        let in_row = plan.row.iter().filter(|slot| spans(schedule, slot.job));
+        let has: BTreeMap<JobId, CpuSet> = in_row.map(|it| (it.job, it.cpus.clone())).collect();
+        for job in due.keys().chain(has.keys().filter(|job| !due.contains_key(job))) {
+            let none = CpuSet::new();
+            let of = |cpus: &BTreeMap<JobId, CpuSet>| cpus.get(job).unwrap_or(&none).clone();
+            let (due, has) = (of(&due), of(&has));
+            self.unless(has == due, ENTRIES, || {
+                format!("in slice {} job {job} has CPUs {has} and is due {due}", plan.slice)
             });
         }
     }
@@ -233,7 +265,7 @@ impl Found {
         let in_row: BTreeSet<JobId> = plan.row.iter().map(|slot| slot.job).collect();
         for (&id, job) in &schedule.jobs {
             let may_wait = in_row.contains(&id) || plan.beyond_caps.contains(&id);
-            if may_wait || job.readiness() != Readiness::Runnable {
+            if may_wait || !job.takes_turns() {
                 continue;
             }
             let usable = match job.tier {
@@ -260,6 +292,8 @@ impl Found {
 /// sequence began, or were ahead, beyond a request each: an event can bring in who
 /// is far behind, and change the weight of who is ahead. A capped gang of its tier that goes out
 /// takes along what it is ahead, by up to a request: the others then count as ahead by that.
+/// Beside spanning jobs a share is of the rows with room for the gang (`share`). It may have less
+/// by as much as these rows come late, and by its part of what others claim (`claim`).
 /// Of users with caps nothing is said, nor of the tiers behind a gang of theirs: while that gang is
 /// out, one has slots that others of its tier had beside the gang. The sequence starts anew after
 /// an event or an amendment.
@@ -268,6 +302,13 @@ pub struct Frame {
     generation: u64,
     shares: BTreeMap<JobId, f64>,
     since: BTreeMap<JobId, Account>,
+    /// From which slice on the entries are in force.
+    entries_from: Option<u64>,
+    /// By how many slices rows with room for each gang come late, and what the claims of its tier
+    /// can be together.
+    late: BTreeMap<JobId, (f64, f64)>,
+    /// By how many slices spanning slots can have overdrawn the allowance.
+    overdrawn: f64,
 }
 
 /// The slots that a gang had since the sequence began, and since its last slot.
@@ -297,8 +338,10 @@ impl Frame {
     /// The faults so far, given the plan that [`Schedule::plan`] just made.
     pub fn observe(&mut self, schedule: &Schedule, plan: &Plan) -> Vec<Violation> {
         let ahead = ahead(schedule);
-        let next = self.generation + 1 == plan.generation;
-        self.generation = plan.generation;
+        let list = schedule.list_in_force();
+        let entries_from = list.map(List::begins);
+        let next = self.generation + 1 == plan.generation && self.entries_from == entries_from;
+        (self.generation, self.entries_from) = (plan.generation, entries_from);
         if !next {
             let start = |(&job, &ahead): (&JobId, &f64)| {
                 let owed = owed_to_others(schedule, job);
@@ -308,6 +351,10 @@ impl Frame {
             };
             self.since = ahead.iter().map(start).collect();
             self.shares = schedule.guaranteed();
+            // Local gangs wait until the cap has made up for spanning slots.
+            let ahead = list.map_or(0, List::unevenness_of_taken);
+            self.overdrawn = (-schedule.allowance).max(0) as f64 / 1000.0 + f64::from(ahead);
+            self.late = list.map(|list| late(schedule, list)).unwrap_or_default();
             return Vec::new();
         }
         let in_row: BTreeSet<JobId> = plan.row.iter().map(|slot| slot.job).collect();
@@ -315,7 +362,7 @@ impl Frame {
         let is_plain = schedule.load() == 0 && !schedule.packs();
         let mut found = Found(Vec::new());
         let is_capped = |job: &Job| schedule.config.caps.contains_key(&job.spec.user);
-        let runnable = schedule.jobs.values().filter(|it| it.readiness() == Readiness::Runnable);
+        let runnable = schedule.jobs.values().filter(|it| it.takes_turns());
         let capped: Vec<&Job> = runnable.filter(|job| is_capped(job)).collect();
         let first_capped = capped.iter().map(|job| job.tier).min();
         let of_capped = |tier: Tier| -> f64 {
@@ -339,12 +386,20 @@ impl Frame {
             // A leader leads for as much as it asks for.
             let request = longest(schedule, schedule.jobs[job].tier);
             // Under a cap, the slices of all gangs are within one of their own.
-            let under_cap = if cap < 1.0 { share / cap } else { 0.0 };
+            let under_cap = if cap < 1.0 { share / cap + self.overdrawn } else { 0.0 };
             // The rest and gangs that were packed are served in part by the
             // turns of others, and so may come early with a request of their own.
             let by_guests = if is_plain { 0.0 } else { request };
             let taken_along = share * of_capped(schedule.jobs[job].tier);
-            let slack = request + under_cap + by_guests + share * owed + taken_along + ROUNDING;
+            let (late, claims) = self.late.get(job).copied().unwrap_or_default();
+            let by_entries = late + share * claims;
+            let slack = request
+                + under_cap
+                + by_guests
+                + by_entries
+                + share * owed
+                + taken_along
+                + ROUNDING;
             let owed = share * slices as f64 - slots as f64 - ahead.max(0.0);
             found.unless(owed <= slack, SHARE, || {
                 format!(
@@ -367,9 +422,25 @@ impl Frame {
     }
 }
 
+/// By how many slices the rows with room for each gang can come late, and the slices that those of
+/// its tier can claim together.
+fn late(schedule: &Schedule, list: &List) -> BTreeMap<JobId, (f64, f64)> {
+    let mut all = BTreeMap::new();
+    for tier in Tier::ALL {
+        let gangs = schedule.jobs.iter().filter(|(_, it)| it.tier == tier && it.takes_turns());
+        let late: Vec<(JobId, f64)> = gangs
+            .map(|(&id, job)| (id, list.unevenness(&schedule.rows_with_room(job, list)).into()))
+            .collect();
+        let request = longest(schedule, tier);
+        let claims: f64 = late.iter().map(|(_, late)| late + request).sum();
+        all.extend(late.into_iter().map(|(id, late)| (id, (late, claims))));
+    }
+    all
+}
+
 /// The slices of the longest request among those who can lead a tier.
 fn longest(schedule: &Schedule, tier: Tier) -> f64 {
-    let runnable = |job: &&Job| job.tier == tier && job.readiness() == Readiness::Runnable;
+    let runnable = |job: &&Job| job.tier == tier && job.takes_turns();
     let requests = schedule.jobs.values().filter(runnable).map(|job| job.request.slices());
     requests.max().unwrap_or(1).into()
 }
@@ -394,8 +465,7 @@ fn ahead(schedule: &Schedule) -> BTreeMap<JobId, f64> {
 fn ahead_in(schedule: &Schedule, tier: Tier) -> (BTreeMap<JobId, f64>, Option<f64>) {
     let machine = schedule.topology.len();
     let runnable = || {
-        let of_tier =
-            |(_, job): &(&JobId, &Job)| job.tier == tier && job.readiness() == Readiness::Runnable;
+        let of_tier = |(_, job): &(&JobId, &Job)| job.tier == tier && job.takes_turns();
         schedule.jobs.iter().filter(of_tier)
     };
     let floor = schedule.floors.of(tier);

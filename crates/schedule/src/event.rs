@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Allowed, ClassSlices, ClassWeights, JobId, Sharing, Spec, Topology, UserId};
+use crate::{
+    Allowed, ClassSlices, ClassWeights, CpuSet, Entries, JobId, Sharing, Spec, Topology, UserId,
+};
 
 /// Something that happened, in the order in which it is to take effect.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,6 +40,8 @@ pub enum Event {
     Sharing(Sharing),
     /// Users have other caps from now on, in ‰.
     Caps(BTreeMap<UserId, u32>),
+    /// Spanning jobs have these entries on this host, instead of those before (L14).
+    Entries(Entries),
 }
 
 impl Event {
@@ -77,6 +81,14 @@ pub enum Refusal {
     Config { key: &'static str, value: u64, least: u64, most: u64 },
     #[error("of {threads} threads outside all jobs, {known} cannot be of known users")]
     Load { threads: u32, known: u64 },
+    #[error("entries from slice {from} on stand after those from slice {before} on")]
+    EntryOrder { before: u64, from: u64 },
+    #[error("job {job} has two entries")]
+    EntryTwice { job: JobId },
+    #[error("an entry has CPUs, and rows below {frame}; that of job {job} has not")]
+    EntryRows { job: JobId, frame: u32 },
+    #[error("in row {row} CPUs {cpus} are job {other}'s, and job {job}'s too")]
+    EntriesOverlap { job: JobId, other: JobId, row: u32, cpus: CpuSet },
     #[error("a machine has at least one CPU online")]
     NoCpus,
     #[error("CPU {cpu} is named twice in the topology")]

@@ -16,12 +16,14 @@
 //!   when its turn comes (L18).
 //! - *filler*: a job out of the row that may run in holes.
 //! - *confined*: a gang whose threads may not use every CPU.
+//! - *spanning*: a job of several hosts, which has rows of a matrix. Others are *local* (L14).
 //!
 //! The parts: [`Schedule`] keeps the state and says how a row is chosen;
 //! [`check`] looks for what must never be; `turn` decides whose turn it is,
 //! `allowed` what a gang needs, `seating` whether several get that at once,
 //! `place` on which CPUs, `accounts` what each weighs, `share` what a weight is worth.
-//! [`matrix`] gives jobs of several hosts their rows; a schedule is of one host.
+//! [`matrix`] gives jobs of several hosts their rows. A schedule is of one host: `entries` says
+//! which CPUs such jobs have in which rows, `claim` keeps the turns of gangs that these exclude.
 //!
 //! ```
 //! use gang_schedule::{Config, Event, JobId, Schedule, Spec, Topology};
@@ -38,9 +40,11 @@ mod accounts;
 mod allowed;
 mod caps;
 pub mod check;
+mod claim;
 pub mod clock;
 mod config;
 mod cpus;
+mod entries;
 mod event;
 mod job;
 mod line;
@@ -60,6 +64,7 @@ pub use allowed::{Allowed, Bound, Unplaceable};
 pub use clock::{Edge, EdgeKind};
 pub use config::{ClassSlices, ClassWeights, Config, Gap};
 pub use cpus::{CpuSet, NotCpus};
+pub use entries::{Entries, Entry, EntryList};
 pub use event::{Event, Refusal};
 pub use job::{Class, JobId, Policy, Spec, UnknownName, UserId};
 pub use plan::{Diff, Plan, Slot};

@@ -8,7 +8,7 @@ use crate::allowed::Demand;
 use crate::schedule::{Job, Readiness, Rest};
 use crate::seating::Seating;
 use crate::turn::{self, Tier, Turn};
-use crate::{CpuSet, JobId};
+use crate::{CpuSet, JobId, claim};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One who waits for a turn.
@@ -17,6 +17,14 @@ pub(crate) struct Waiting<'a> {
     pub turn: Turn,
     /// Its user's cap has nothing left for it.
     pub is_out: bool,
+    /// Entries alone keep it from contending in this slice.
+    is_held: bool,
+}
+
+/// The CPUs that a tier would have if spanning jobs had none in this slice.
+pub(crate) struct Whole {
+    pub there: u32,
+    pub seating: Seating,
 }
 
 pub(crate) enum Who<'a> {
@@ -44,15 +52,24 @@ impl Waiting<'_> {
     }
 
     /// Whether it can lead beside those that are seated, on `there` CPUs.
-    fn can_lead(&self, there: u32, seating: &mut Seating) -> bool {
+    /// All of these do where `is_whole`: spanning jobs have no CPUs, and nobody is seated.
+    fn can_lead(&self, there: u32, seating: &mut Seating, is_whole: bool) -> bool {
         let parts = match &self.who {
             Who::Gang { job, .. } => job.parts(),
             Who::Rest(_) => &[],
         };
-        !self.is_out && self.least() <= there && (seating.is_empty() || seating.could_seat(parts))
+        !self.is_out && self.least() <= there && (is_whole || seating.could_seat(parts))
     }
 
-    fn vtime(&mut self) -> &mut u128 {
+    /// Who is behind the floor starts there.
+    pub fn raise_to_floor(&mut self, floor: u128) {
+        match &mut self.who {
+            Who::Gang { job, .. } => job.raise_to_floor(floor),
+            Who::Rest(rest) => rest.vtime = rest.vtime.max(floor),
+        }
+    }
+
+    pub fn vtime(&mut self) -> &mut u128 {
         match &mut self.who {
             Who::Gang { job, .. } => &mut job.vtime,
             Who::Rest(rest) => &mut rest.vtime,
@@ -84,8 +101,9 @@ impl<'a> Line<'a> {
     }
 
     /// First those who can lead on `there` CPUs beside those that are seated, the leader before the
-    /// others and these by deadline; then those who do not contend, by deadline.
-    pub fn order(&mut self, there: u32, seating: &mut Seating) {
+    /// others and these by deadline; then those who do not contend, by deadline. `whole` is given
+    /// where spanning jobs have CPUs.
+    pub fn order(&mut self, there: u32, seating: &mut Seating, whole: Option<Whole>) {
         // The rest, if it is here, leads on as many CPUs as there are.
         for waiting in &mut self.waiting {
             if let Who::Rest(rest) = &waiting.who {
@@ -94,30 +112,37 @@ impl<'a> Line<'a> {
         }
         self.sort();
         self.contending = self.waiting.len();
-        if !self.waiting.iter().all(|waiting| waiting.can_lead(there, seating)) {
-            let (contending, out): (Vec<_>, Vec<_>) =
-                self.waiting.drain(..).partition(|waiting| waiting.can_lead(there, seating));
+        let is_whole = seating.is_empty() && whole.is_none();
+        let mut can_lead = |waiting: &Waiting| waiting.can_lead(there, seating, is_whole);
+        if !self.waiting.iter().all(&mut can_lead) {
+            let (contending, out): (Vec<_>, Vec<_>) = self.waiting.drain(..).partition(can_lead);
             self.contending = contending.len();
             self.waiting = contending;
             self.waiting.extend(out);
+        }
+        if let Some(Whole { there, mut seating }) = whole {
+            for waiting in &mut self.waiting[self.contending..] {
+                waiting.is_held = waiting.can_lead(there, &mut seating, false);
+            }
         }
         turn::lead(&mut self.waiting[..self.contending], |waiting| waiting.turn);
     }
 
     /// After the slice is charged: bounds who is ahead, moves the floor, and
-    /// raises those who did not contend to it.
-    pub fn advance_floor(&mut self, floor: &mut u128) {
+    /// raises those who did not contend to it. Those who are held keep their claims.
+    pub fn advance_floor(&mut self, floor: &mut u128, left: Option<claim::Left>) {
+        let longest = self.waiting.iter().map(|waiting| waiting.turn.slices).max().unwrap_or(1);
         let (contending, out) = self.waiting.split_at_mut(self.contending);
         let vtimes = contending.iter_mut().map(|waiting| {
             let request = waiting.turn.request();
             (waiting.vtime(), request)
         });
         *floor = turn::advance_floor(vtimes.collect(), *floor);
-        for waiting in out {
-            match &mut waiting.who {
-                Who::Gang { job, .. } => job.raise_to_floor(*floor),
-                Who::Rest(rest) => rest.vtime = rest.vtime.max(*floor),
-            }
+        let (held, out): (Vec<_>, Vec<_>) = out.iter_mut().partition(|waiting| waiting.is_held);
+        out.into_iter().for_each(|waiting| waiting.raise_to_floor(*floor));
+        if let Some(left) = left.filter(|_| !held.is_empty()) {
+            let contenders = claim::Standing::of(contending);
+            claim::bound(held, left, contenders, *floor, longest);
         }
     }
 }
@@ -129,6 +154,8 @@ pub(crate) struct Lines<'a> {
     pub too_wide: Vec<JobId>,
     /// By id.
     pub suspended: Vec<JobId>,
+    /// They have entries. By id.
+    pub spanning: Vec<JobId>,
 }
 
 impl<'a> Lines<'a> {
@@ -138,16 +165,21 @@ impl<'a> Lines<'a> {
         who: impl Fn(JobId) -> bool,
         out: &BTreeSet<JobId>,
     ) -> Lines<'a> {
-        let mut lines =
-            Lines { tiers: Default::default(), too_wide: Vec::new(), suspended: Vec::new() };
+        let mut lines = Lines {
+            tiers: Default::default(),
+            too_wide: Vec::new(),
+            suspended: Vec::new(),
+            spanning: Vec::new(),
+        };
         for (&id, job) in jobs.iter_mut().filter(|(id, _)| who(**id)) {
             match job.readiness() {
+                Readiness::Runnable if job.spans => lines.spanning.push(id),
                 Readiness::Runnable => {
                     let turn = job.turn(id);
                     let line = lines.of(job.tier);
                     let who = Who::Gang { id, width: job.width(), job, in_row: false };
                     let is_out = out.contains(&id);
-                    line.waiting.push(Waiting { who, turn, is_out });
+                    line.waiting.push(Waiting { who, turn, is_out, is_held: false });
                 }
                 Readiness::TooWide => lines.too_wide.push(id),
                 Readiness::Suspended => lines.suspended.push(id),
@@ -165,6 +197,7 @@ impl<'a> Lines<'a> {
                 who: Who::Rest(rest),
                 turn,
                 is_out: false,
+                is_held: false,
             });
         }
     }
@@ -185,13 +218,14 @@ impl<'a> Lines<'a> {
         self.tiers.into_iter().flat_map(|line| line.waiting).filter_map(gang).collect()
     }
 
-    /// The gangs that were not, in the order of their turns.
+    /// The gangs that were not, in the order of their turns; then jobs with entries.
     pub fn waiting(&self) -> Vec<JobId> {
         let gang = |waiting: &Waiting| match waiting.who {
             Who::Gang { id, in_row: false, .. } => Some(id),
             _ => None,
         };
-        self.tiers.iter().flat_map(|line| &line.waiting).filter_map(gang).collect()
+        let local = self.tiers.iter().flat_map(|line| &line.waiting).filter_map(gang);
+        local.chain(self.spanning.iter().copied()).collect()
     }
 }
 

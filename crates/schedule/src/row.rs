@@ -7,7 +7,11 @@
 //! gang, one for each of its threads, as far as they go.
 //!
 //! Algorithm, for one slice:
-//! 1. Under the cap (L8) gangs may be out of allowance: then the row is empty.
+//! 0. Spanning jobs have the CPUs of their entries (`entries`), and the others what these leave
+//!    (L14). Spanning slots are charged to nobody's turns.
+//! 1. Under the cap (L8) gangs may be out of allowance: then no local gang is in the row. Spanning
+//!    slots are never denied, since the other hosts do not know of the cap. They are charged to
+//!    the allowance, so that local gangs give way.
 //! 2. Express gangs without a weight are packed in order.
 //! 3. Interactive and batch gangs are packed beside them in order. When it is
 //!    the turn of the rest, a CPU for each of its threads is kept from those
@@ -19,12 +23,14 @@
 //!
 //! A gang that does not fit beside the tiers before its own, or that its user's cap (`caps`) has no
 //! room for, does not contend in this slice. It
-//! neither holds the others up nor saves up turns.
+//! neither holds the others up nor saves up turns. One that does not fit because of entries keeps a
+//! claim (`claim`).
 //!
 //! Properties:
 //! - no CPU is in two slots; slots and `rest` are all CPUs online;
 //! - a slot has all CPUs of its gang, and only those that its threads may use;
-//! - a job out of the row could not have been packed beside what is in it and
+//! - in each of its rows, a spanning job that can run has exactly the CPUs of its entry;
+//! - a local gang out of the row could not have been packed beside what is in it and
 //!   what is kept for the rest (the row is maximal);
 //! - every job is at one place: row, fillers, paused, or none of them (idle,
 //!   not scheduled by us, or not on the CPUs that its threads may use);
@@ -32,12 +38,13 @@
 //!
 //! The whole is compared with a naive version (tests/policy/naive.rs).
 
-use crate::line::{Lines, Packed, Who, pack};
+use crate::entries::cpus_of;
+use crate::line::{Lines, Packed, Who, Whole, pack};
 use crate::place::{Room, place};
-use crate::schedule::{Job, Readiness, Schedule};
+use crate::schedule::{Job, Schedule};
 use crate::seating::Seating;
 use crate::turn::{self, Tier};
-use crate::{CpuSet, JobId, Plan, Slot, caps, clock};
+use crate::{CpuSet, JobId, Plan, Slot, caps, claim, clock};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Schedule {
@@ -52,22 +59,32 @@ impl Schedule {
         self.allowance = self.allowance.min(999) + i64::from(self.config.cap_permille);
         let capped = self.allowance < 1000;
 
-        let machine = self.topology.len();
+        self.bring_into_force(slice);
+        let spanning = self.spanning_slots(slice);
+        let taken = cpus_of(&spanning);
+        let local = self.topology.set().difference(&taken);
         let threads = self.rest.threads;
         self.grant_allowances();
+        self.charge_spanning(&spanning);
         let out = self.beyond_caps(|_, _| true);
         let mut costs = BTreeMap::new();
-        let mut lines = Lines::new(&mut self.jobs, |_| true, &out);
-        let mut seating = Seating::new(self.topology.set().clone());
+        let is_local = |id| spanning.iter().all(|slot| slot.job != id);
+        let mut lines = Lines::new(&mut self.jobs, is_local, &out);
+        let mut seating = Seating::new(local.clone());
         lines.join(&mut self.rest);
-        let mut free = machine;
+        let mut free = local.len() as u32;
         let mut served = 0;
         let mut rest_turn = capped;
         let mut rest_kept = 0;
         for tier in Tier::ALL {
             let there = if tier == Tier::Standby { free - served } else { free };
+            let whole = (!taken.is_empty()).then(|| {
+                let whole = free + taken.len() as u32;
+                let served = if tier == Tier::Standby { threads.min(whole) } else { 0 };
+                Whole { there: whole - served, seating: seating.with(&taken) }
+            });
             let line = lines.of(tier);
-            line.order(there, &mut seating);
+            line.order(there, &mut seating, whole);
             if !capped {
                 let contenders = line.contenders();
                 rest_turn |= contenders.first().is_some_and(|leader| leader.is_rest());
@@ -80,6 +97,8 @@ impl Schedule {
             }
         }
 
+        let online = self.topology.set();
+        let left = self.entries.at(slice).map(|list| claim::Left { list, online });
         for tier in Tier::ALL {
             let line = lines.of(tier);
             for waiting in line.all() {
@@ -93,7 +112,7 @@ impl Schedule {
                     Who::Rest(rest) => rest.vtime += turn::rest_stride(served, rest.weight),
                 }
             }
-            line.advance_floor(self.floors.of_mut(tier));
+            line.advance_floor(self.floors.of_mut(tier), left);
         }
 
         let mut fillers = lines.waiting();
@@ -103,11 +122,12 @@ impl Schedule {
             paused.append(&mut fillers);
             paused.sort_unstable();
         }
-        let mut room = Room::new(&self.topology, self.topology.set().clone());
-        let row = place(&mut room, lines.row());
+        let mut room = Room::new(&self.topology, local);
+        let mut row = spanning;
+        row.extend(place(&mut room, lines.row()));
         let rest = room.into_free();
         self.gangs_charged = false;
-        self.charge_gangs(&row);
+        self.charge_gangs(&row, slice);
         self.charge_allowances(costs);
         Plan {
             generation: self.generation,
@@ -127,17 +147,18 @@ impl Schedule {
 
     /// The slice under way, after events (L17). Slots of jobs that can no longer have them are
     /// dropped. Jobs that wait are put on CPUs that stand free, as if they came last in the order
-    /// of the plan. `None` if nothing changes.
+    /// of the plan. A spanning job that can run again has its CPUs at once, as its other hosts run
+    /// it now: local gangs that have them are dropped. `None` if nothing changes.
     ///
     /// A gang that enters is charged the whole slice, once.
     pub fn amend(&mut self, current: &Plan) -> Option<Plan> {
         let threads = self.rest.threads;
-        let mut row: Vec<Slot> =
-            current.row.iter().filter(|slot| self.keeps(slot)).cloned().collect();
-        let mut free = self.topology.set().clone();
-        for slot in &row {
-            free.subtract(&slot.cpus);
-        }
+        self.bring_into_force(current.slice);
+        let mut row = self.spanning_slots(current.slice);
+        let taken = cpus_of(&row);
+        let keeps = |slot: &&Slot| self.keeps(slot) && slot.cpus.is_disjoint(&taken);
+        row.extend(current.row.iter().filter(keeps).cloned());
+        let free = self.topology.set().difference(&cpus_of(&row));
         let kept: BTreeSet<JobId> = row.iter().map(|slot| slot.job).collect();
 
         // What was charged for this slice already costs nothing more.
@@ -179,7 +200,7 @@ impl Schedule {
         let mut room = Room::new(&self.topology, free);
         row.extend(place(&mut room, lines.row()));
         let rest = room.into_free();
-        self.charge_gangs(&row);
+        self.charge_gangs(&row, current.slice);
         self.charge_allowances(costs);
 
         let mut fillers = Vec::new();
@@ -205,17 +226,17 @@ impl Schedule {
     }
 
     /// Under the cap, a slice with a gang in its row costs a slice, once.
-    fn charge_gangs(&mut self, row: &[Slot]) {
+    fn charge_gangs(&mut self, row: &[Slot], slice: u64) {
         if !row.is_empty() && !self.gangs_charged {
-            self.allowance -= 1000;
+            self.allowance = (self.allowance - 1000).max(-self.most_overdrawn(slice));
             self.gangs_charged = true;
         }
     }
 
-    /// Whether a slot may stay as it is for the rest of its slice.
+    /// Whether the slot of a local gang may stay as it is for the rest of its slice.
     fn keeps(&self, slot: &Slot) -> bool {
         self.jobs.get(&slot.job).is_some_and(|job| {
-            job.readiness() == Readiness::Runnable
+            job.takes_turns()
                 && job.demand.as_ref().is_ok_and(|demand| demand.is_met_by(&slot.cpus))
                 && slot.cpus.is_subset(self.topology.set())
         })

@@ -12,7 +12,8 @@ use crate::allowed::{Demand, Part};
 use crate::request::Request;
 use crate::turn::{self, Tier, Turn};
 use crate::{
-    Config, CpuSet, Event, JobId, Policy, Refusal, Spec, Topology, Unplaceable, UserId, caps,
+    Config, CpuSet, Entries, Event, JobId, Policy, Refusal, Spec, Topology, Unplaceable, UserId,
+    caps,
 };
 use std::collections::BTreeMap;
 
@@ -26,12 +27,16 @@ pub struct Schedule {
     pub(crate) topology: Topology,
     pub(crate) jobs: BTreeMap<JobId, Job>,
     pub(crate) rest: Rest,
+    /// The rows of spanning jobs, see `entries`.
+    pub(crate) entries: Entries,
+    /// The slice that was planned or amended last: its entries are in force.
+    pub(crate) in_force: Option<u64>,
     /// The floor of each tier, see `turn`.
     pub(crate) floors: Floors,
     /// Up to which virtual time users are ahead who left so, at the usual weight: see `accounts`.
     pub(crate) debts: BTreeMap<(UserId, Tier), u128>,
     /// ‰ of a slice that gangs may still take under the cap (L8). A slice adds
-    /// the cap, a slice with a gang in its row costs 1,000.
+    /// the cap, a slice with a gang in its row costs 1,000. Spanning slots can overdraw it.
     pub(crate) allowance: i64,
     /// Whether the slice under way has cost a slice of that.
     pub(crate) gangs_charged: bool,
@@ -48,6 +53,8 @@ pub(crate) struct Job {
     pub demand: Result<Demand, Unplaceable>,
     pub asleep: bool,
     pub suspended: bool,
+    /// It has entries in the list in force, and takes no turns.
+    pub spans: bool,
     /// Those it shares with.
     pub tier: Tier,
     /// Its weight among them, see `accounts`.
@@ -157,6 +164,11 @@ impl Job {
         }
     }
 
+    /// Whether it waits in a line: it can run, and has no entries.
+    pub fn takes_turns(&self) -> bool {
+        !self.spans && self.readiness() == Readiness::Runnable
+    }
+
     /// The parts of its demand; none where it is not confined.
     pub fn parts(&self) -> &[Part] {
         self.demand.as_ref().map_or(&[], |demand| &demand.parts)
@@ -260,6 +272,8 @@ impl Schedule {
             jobs: BTreeMap::new(),
             rest: Rest { threads: 0, of_users: BTreeMap::new(), weight: 0, vtime: turn::START },
             floors: Floors([turn::START; 3]),
+            entries: Entries::default(),
+            in_force: None,
             debts: BTreeMap::new(),
             allowance,
             allowances,
@@ -281,10 +295,15 @@ impl Schedule {
         self.rest.threads
     }
 
-    /// Whether an event tells of the load that there is already.
+    /// Whether an event tells of the load or of the entries that there are already.
     pub fn is_known(&self, event: &Event) -> bool {
-        let Event::Load { threads, of_users } = event else { return false };
-        (*threads, of_users) == (self.rest.threads, &self.rest.of_users)
+        match event {
+            Event::Load { threads, of_users } => {
+                (*threads, of_users) == (self.rest.threads, &self.rest.of_users)
+            }
+            Event::Entries(entries) => *entries == self.entries,
+            _ => false,
+        }
     }
 
     /// The request of a job.
@@ -390,6 +409,10 @@ impl Schedule {
                 config.validate()?;
                 self.config = config;
             }
+            Event::Entries(entries) => {
+                entries.validate(&self.config)?;
+                self.entries = entries;
+            }
             Event::Caps(caps) => {
                 Config { caps: caps.clone(), ..self.config.clone() }.validate()?;
                 self.cap_anew(caps);
@@ -441,6 +464,7 @@ impl Schedule {
             spec,
             asleep: false,
             suspended: false,
+            spans: false,
             tier,
             weight: usual,
             stride: turn::stride(usual),
@@ -472,8 +496,8 @@ impl Schedule {
     /// can.
     fn average(&self, tier: Tier, without: Option<JobId>) -> u128 {
         let machine = self.topology.len();
-        let can_run = |id, job: &Job| job.readiness() == Readiness::Runnable && without != Some(id);
-        let gangs = self.jobs.iter().filter(|(id, job)| job.tier == tier && can_run(**id, job));
+        let stays = |id, job: &Job| job.takes_turns() && without != Some(id);
+        let gangs = self.jobs.iter().filter(|(id, job)| job.tier == tier && stays(**id, job));
         let mut turns: Vec<Turn> = gangs.map(|(&id, job)| job.turn(id)).collect();
         if tier == Tier::Shared && self.rest.threads > 0 {
             turns.push(self.rest.turn(machine));
@@ -483,7 +507,7 @@ impl Schedule {
 
     /// Time without contending is no credit: whoever is behind the floor
     /// starts there.
-    fn forget_credit(&mut self, id: JobId) {
+    pub(crate) fn forget_credit(&mut self, id: JobId) {
         if let Some(job) = self.jobs.get_mut(&id) {
             job.raise_to_floor(self.floors.of(job.tier));
         }

@@ -37,6 +37,11 @@ impl Seating {
         self.parts.is_empty()
     }
 
+    /// The same parts on these CPUs, too, which are new.
+    pub fn with(&self, cpus: &CpuSet) -> Seating {
+        Seating { free: self.free.union(cpus), ..self.clone() }
+    }
+
     /// Seats all of these parts beside the others, or none of them.
     pub fn seat(&mut self, parts: &[Part]) -> bool {
         let first = self.parts.len();

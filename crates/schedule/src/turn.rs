@@ -25,11 +25,11 @@
 //! before the rest and lesser ids first among equals. The others follow by deadline. A leader thus
 //! keeps leading until it had its request, or until another becomes eligible that asks for less and
 //! so has an earlier deadline. A gang that arrives, wakes or cannot contend starts at the floor if
-//! it is behind it. A gang whose weight changes stays ahead of the average, or behind it, by as
-//! many slices as it was. It is behind by no more than it now asks for at a time (`reweigh`). After
-//! a slice, a contender may be ahead of the least by more than [`LEAD`] of the longest requests.
-//! The excess shrinks by a quarter: having used holes is not punished for long, and the order of
-//! those who are ahead stays.
+//! it is behind it. One that entries keep out keeps its virtual time (`claim`). A gang whose weight
+//! changes stays ahead of the average, or behind it, by as many slices as it was. It is behind by
+//! no more than it now asks for at a time (`reweigh`). After a slice, a contender may be ahead of
+//! the floor by more than [`LEAD`] of the longest requests. The excess shrinks by a quarter: having
+//! used holes is not punished for long, and the order of those who are ahead stays.
 //!
 //! Properties:
 //! - among gangs of which no two fit side by side, each has at every moment what its weight gives
@@ -163,15 +163,17 @@ pub(crate) fn reweigh(vtime: u128, average: u128, old: u64, new: u64, request: u
 }
 
 /// After a slice: bounds how far the contenders, given by virtual time and
-/// request, are ahead of the least, and gives the new floor.
+/// request, are ahead of the floor, and gives the new floor.
 pub(crate) fn advance_floor(contenders: Vec<(&mut u128, u128)>, floor: u128) -> u128 {
     let Some(least) = contenders.iter().map(|(vtime, _)| **vtime).min() else { return floor };
     let longest = contenders.iter().map(|&(_, request)| request).max().unwrap_or(0);
-    let bound = least + LEAD * longest;
+    // One with a claim or with another weight may be behind the floor, and takes nothing along.
+    let floor = floor.max(least);
+    let bound = floor + LEAD * longest;
     for (vtime, _) in contenders {
         *vtime -= vtime.saturating_sub(bound) / 4;
     }
-    floor.max(least)
+    floor
 }
 
 #[cfg(test)]

@@ -35,14 +35,29 @@ pub fn slice_of_hour(config: &Config, slice: u64) -> u64 {
 /// The row that runs in a slice where a frame has so many rows, at least one.
 pub fn row_at(config: &Config, frame: u32, slice: u64) -> u32 {
     let place = slice_of_hour(config, slice) % u64::from(frame.max(1));
-    order(frame)[place as usize]
+    nth(frame.max(1), place as u32)
 }
 
 /// The rows of a frame in the order in which they run.
 pub fn order(frame: u32) -> Vec<u32> {
-    let mut rows: Vec<u32> = (0..frame.max(1)).collect();
-    rows.sort_unstable_by_key(|row| row.reverse_bits());
-    rows
+    (0..frame.max(1)).map(|place| nth(frame.max(1), place)).collect()
+}
+
+/// The row at a place of the order. Even rows come before odd ones, and both are in this order
+/// themselves: as halves of their numbers, rounded down.
+fn nth(frame: u32, place: u32) -> u32 {
+    let (mut rows, mut place, mut row) = (frame, place, 0);
+    let mut bit = 1;
+    while rows > 1 {
+        let even = rows.div_ceil(2);
+        if place < even {
+            rows = even;
+        } else {
+            (rows, place, row) = (rows - even, place - even, row + bit);
+        }
+        bit <<= 1;
+    }
+    row
 }
 
 #[cfg(test)]
@@ -73,6 +88,16 @@ mod tests {
         assert_eq!(order(5), [0, 4, 2, 1, 3]);
         let is_first = |row: &u32| *row < 64;
         assert!(order(128).chunks(2).all(|two| is_first(&two[0]) && !is_first(&two[1])));
+    }
+
+    #[test]
+    fn order_is_that_of_reversed_bits() {
+        for frame in 0..300 {
+            let mut rows: Vec<u32> = (0..frame.max(1)).collect();
+            rows.sort_by_key(|row| row.reverse_bits());
+            assert_eq!(order(frame), rows);
+        }
+        assert_eq!((nth(u32::MAX, 0), nth(u32::MAX, 1 << 31)), (0, 1));
     }
 
     proptest! {

@@ -3,6 +3,7 @@
 //! each time. The real one must make the same plans.
 
 use crate::random::{self, Step};
+use gang_schedule::matrix::Rows;
 use gang_schedule::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -16,6 +17,8 @@ struct Job {
     spec: Spec,
     asleep: bool,
     suspended: bool,
+    /// The entries in force name it.
+    spans: bool,
     tier: usize,
     weight: u128,
     vtime: u128,
@@ -33,6 +36,7 @@ struct Naive {
     config: Config,
     cpus: Vec<Cpu>,
     jobs: Vec<Job>,
+    entries: Vec<EntryList>,
     threads: u32,
     of_users: Vec<(UserId, u32)>,
     rest_weight: u128,
@@ -77,6 +81,7 @@ impl Naive {
             config: config.clone(),
             cpus: topology.cpus().to_vec(),
             jobs: vec![],
+            entries: vec![],
             threads: 0,
             of_users: vec![],
             rest_weight: 0,
@@ -236,7 +241,8 @@ impl Naive {
     fn is_owed_nothing(&mut self, id: u64) {
         let user = self.job(JobId(id)).unwrap().spec.user;
         let others = self.jobs.iter();
-        let others = others.filter(|it| it.id != id && it.spec.user == user && self.runnable(it));
+        let others =
+            others.filter(|it| it.id != id && it.spec.user == user && self.takes_turns(it));
         let least = others.map(|job| job.own).min().unwrap_or(0);
         let job = self.job(JobId(id)).unwrap();
         job.own = job.own.max(least);
@@ -328,6 +334,7 @@ impl Naive {
                     spec: spec.clone(),
                     asleep: false,
                     suspended: false,
+                    spans: false,
                     tier,
                     weight: 0,
                     vtime: floors[tier],
@@ -403,6 +410,10 @@ impl Naive {
                 }
                 if caps.values().all(|cap| (1..=1000).contains(cap)) { nobody } else { None }
             }
+            Event::Entries(entries) => {
+                self.entries = entries.lists().cloned().collect();
+                nobody
+            }
             Event::Sharing(sharing) => {
                 self.config.sharing = sharing.clone();
                 let is_known = match sharing {
@@ -446,6 +457,152 @@ impl Naive {
             && !job.asleep
             && job.spec.policy == Policy::Gang
             && self.demand(&job.spec).is_some()
+    }
+
+    fn takes_turns(&self, job: &Job) -> bool {
+        self.runnable(job) && !job.spans
+    }
+
+    /// The entries in force.
+    fn list(&self, slice: u64) -> Option<EntryList> {
+        let begun = self.entries.iter().filter(|list| list.from_slice <= slice);
+        begun.max_by_key(|list| list.from_slice).cloned()
+    }
+
+    /// The entries of a slice come into force: what spanning jobs have in it.
+    fn span(&mut self, slice: u64) -> Vec<Slot> {
+        let list = self.list(slice);
+        let entries: Vec<Entry> = list.iter().flat_map(|list| list.entries.clone()).collect();
+        let mut local = vec![];
+        for job in &mut self.jobs {
+            let spans = entries.iter().any(|entry| entry.job.0 == job.id);
+            local.extend((job.spans && !spans).then_some(job.id));
+            job.spans = spans;
+        }
+        for id in local {
+            self.raise_to_floor(id);
+            self.is_owed_nothing(id);
+        }
+        let Some(EntryList { frame, .. }) = list else { return vec![] };
+        let mut order: Vec<u32> = (0..frame).collect();
+        order.sort_by_key(|row| row.reverse_bits());
+        let slices_per_hour = 3_600_000_000_000 / self.config.slice_ns;
+        let row = order[(slice % slices_per_hour) as usize % order.len()];
+        let mut slots = vec![];
+        for job in self.jobs.iter().filter(|job| self.runnable(job)) {
+            let entry = entries.iter().find(|it| it.job.0 == job.id && it.rows.contains(row));
+            let Some(Entry { cpus, .. }) = entry else { continue };
+            let allowed = &job.spec.allowed;
+            let is_open = |cpu: u32| {
+                self.cpus.iter().any(|it| it.id == cpu)
+                    && allowed.cpus().is_none_or(|cpus| cpus.contains(cpu))
+            };
+            let has = |bound: &Bound| cpus.iter().any(|cpu| bound.cpus.contains(cpu));
+            if cpus.iter().all(is_open) && allowed.bound().iter().all(has) {
+                slots.push(Slot { job: JobId(job.id), cpus: cpus.clone() });
+            }
+        }
+        slots
+    }
+
+    /// The rows with room for a gang or for the rest, however many of the others run.
+    fn rows(&self, list: &EntryList, id: Option<u64>) -> Rows {
+        let has_room = |row: &u32| {
+            let taken = |cpu: u32| {
+                let mut in_row = list.entries.iter().filter(|entry| entry.rows.contains(*row));
+                in_row.any(|entry| entry.cpus.contains(cpu))
+            };
+            let left: Vec<u32> =
+                self.cpus.iter().map(|cpu| cpu.id).filter(|&cpu| !taken(cpu)).collect();
+            let width = id.map_or(1, |id| self.width(self.spec(id)));
+            width <= left.len() && self.fits_beside(&[], id, &left)
+        };
+        (0..list.frame).filter(has_room).collect()
+    }
+
+    /// By how many slices rows come late, over any stretch of a frame after the other.
+    fn late(list: &EntryList, rows: &Rows) -> u32 {
+        let mut order: Vec<u32> = (0..list.frame).collect();
+        order.sort_by_key(|row| row.reverse_bits());
+        let mut most = 0;
+        for first in 0..order.len() {
+            let mut owed = 0;
+            for at in 0..order.len() {
+                let row = order[(first + at) % order.len()];
+                owed += i64::from(rows.len());
+                owed -= if rows.contains(row) { i64::from(list.frame) } else { 0 };
+                most = most.max(owed);
+            }
+        }
+        (most as u64).div_ceil(u64::from(list.frame)) as u32
+    }
+
+    /// The claims of those that entries keep out, beside contenders.
+    fn bound_claims(
+        &mut self,
+        list: &EntryList,
+        held: &[One],
+        contenders: &[One],
+        floor: u128,
+        most: u32,
+    ) {
+        let mut groups: Vec<Rows> = held.iter().map(|one| self.rows(list, one.id)).collect();
+        groups.sort_by_key(|rows| (std::cmp::Reverse(rows.len()), rows.clone()));
+        groups.dedup();
+        let standing = |this: &mut Naive, all: &[One]| {
+            let weight: u128 = all.iter().map(|one| one.weight).sum();
+            let least = all.iter().map(|one| *this.vtime(one.id)).min()?;
+            let moment: u128 =
+                all.iter().map(|one| one.weight * (*this.vtime(one.id) - least)).sum();
+            Some((least + moment / weight, weight, least))
+        };
+        let contenders = standing(self, contenders);
+        // The rows of the groups before, how far these moved, and where they stand.
+        let mut before: Vec<(Rows, u128, (u128, u128, u128))> = vec![];
+        for rows in groups {
+            let group: Vec<One> =
+                held.iter().copied().filter(|one| self.rows(list, one.id) == rows).collect();
+            if rows.is_empty() {
+                for one in group {
+                    match one.id {
+                        Some(id) => self.raise_to_floor(id),
+                        None => self.rest_vtime = self.rest_vtime.max(floor),
+                    }
+                }
+                continue;
+            }
+            let shares_rows = |other: &Rows| other.iter().any(|row| rows.contains(row));
+            let mut along = 0;
+            let mut others: Vec<(u128, u128, u128)> = contenders.into_iter().collect();
+            for (_, by, of_others) in before.iter().filter(|it| shares_rows(&it.0)) {
+                along = along.max(*by);
+                others.push(*of_others);
+            }
+            let of_group: u128 = group.iter().map(|one| one.weight).sum();
+            let slices = u128::from(Naive::late(list, &rows) + most);
+            let beyond = |this: &mut Naive, one: &One| {
+                let bound = others.iter().map(|(average, weight, least)| {
+                    let most = slices * one.stride;
+                    let far = average.saturating_sub(most + most * of_group / weight);
+                    far.min(least.saturating_sub(most))
+                });
+                bound.min().unwrap_or(0).saturating_sub(*this.vtime(one.id))
+            };
+            let by = group.iter().map(|one| beyond(self, one)).min().unwrap().max(along);
+            for one in &group {
+                *self.vtime(one.id) += by;
+            }
+            let of_group = standing(self, &group).unwrap();
+            before.push((rows, by, of_group));
+        }
+    }
+
+    /// The allowance after a slice with gangs.
+    fn pay_for_gangs(&mut self, slice: u64) {
+        let frame = self.list(slice).map_or(0, |list| list.frame);
+        let beyond = i64::from(frame) * (1000 - i64::from(self.config.cap_permille));
+        self.allowance = (self.allowance - 1000).max(-beyond);
+        self.with_gangs = true;
     }
 
     /// Of how many CPUs a gang needs how many: the CPUs of each set of bound threads, then all that
@@ -524,7 +681,7 @@ impl Naive {
     fn line(&self, tier: usize) -> Vec<One> {
         let mut line: Vec<One> = vec![];
         for job in &self.jobs {
-            if self.runnable(job) && self.tier(&job.spec) == tier {
+            if self.takes_turns(job) && self.tier(&job.spec) == tier {
                 let (weight, width) = (job.weight, self.width(&job.spec));
                 let stride = SLICE * 100 / weight;
                 let since = job.vtime.saturating_sub(job.used);
@@ -586,13 +743,22 @@ impl Naive {
             let (_, left) = self.of_caps.iter_mut().find(|(other, _)| *other == user).unwrap();
             *left = (*left).min(1000 * machine - 1) + add;
         }
+        let spanning = self.span(slice);
+        for Slot { job, cpus } in &spanning {
+            let user = self.spec(job.0).user;
+            if let Some((_, left)) = self.of_caps.iter_mut().find(|(other, _)| *other == user) {
+                *left = (*left - 1000 * cpus.len() as i64).max(0);
+            }
+        }
+        let all: Vec<u32> = self.cpus.iter().map(|cpu| cpu.id).collect();
+        let taken = |cpu: u32| spanning.iter().any(|slot| slot.cpus.contains(cpu));
+        let online: Vec<u32> = all.iter().copied().filter(|&cpu| !taken(cpu)).collect();
         let out = self.out_of_caps(&[]);
-        let mut free = self.machine();
+        let mut free = online.len();
         let mut served = 0;
         let mut rest_turn = capped;
         let mut rest_kept = 0;
         let (mut row, mut waiting): (Vec<(u64, usize)>, Vec<u64>) = (vec![], vec![]);
-        let online: Vec<u32> = self.cpus.iter().map(|cpu| cpu.id).collect();
         let mut charged = vec![];
         for tier in 0..3 {
             let there = if tier == 2 { free - served } else { free };
@@ -611,8 +777,17 @@ impl Naive {
                     && o.width <= there
                     && self.fits_beside(&row, o.id, &online)
             };
+            // As many as there would be without entries in this slice.
+            let whole = free + all.len() - online.len();
+            let whole = if tier == 2 { whole - threads.min(whole) } else { whole };
+            let is_held = |o: &One| {
+                !o.id.is_some_and(|id| out.contains(&id))
+                    && o.width <= whole
+                    && self.fits_beside(&row, o.id, &all)
+            };
             let contenders: Vec<One> = line.iter().copied().filter(can_lead).collect();
             let others: Vec<One> = line.iter().copied().filter(|o| !can_lead(o)).collect();
+            let held: Vec<One> = others.iter().copied().filter(is_held).collect();
             let weights: u128 = contenders.iter().map(|o| o.weight).sum();
             let least = contenders.iter().map(|o| o.vtime).min().unwrap_or(0);
             let moment: u128 = contenders.iter().map(|o| o.weight * (o.vtime - least)).sum();
@@ -648,7 +823,7 @@ impl Naive {
             if tier == 1 {
                 served = threads.min(free);
             }
-            charged.push((contenders, others));
+            charged.push((contenders, others, held));
         }
 
         for &(id, _) in &row {
@@ -658,32 +833,38 @@ impl Naive {
         if threads > 0 {
             self.rest_vtime += self.rest_stride(served);
         }
-        for (tier, (contenders, others)) in charged.iter().enumerate() {
+        for (tier, (contenders, others, held)) in charged.iter().enumerate() {
             if let Some(least) = contenders.iter().map(|o| *self.vtime(o.id)).min() {
                 let longest =
                     contenders.iter().map(|o| o.stride * u128::from(o.slices)).max().unwrap();
+                self.floors[tier] = self.floors[tier].max(least);
+                let bound = self.floors[tier] + 2 * longest;
                 for one in contenders {
                     let vtime = self.vtime(one.id);
-                    let bound = least + 2 * longest;
                     if *vtime > bound {
                         *vtime -= (*vtime - bound) / 4;
                     }
                 }
-                self.floors[tier] = self.floors[tier].max(least);
             }
-            for one in others {
+            let is_held = |one: &&One| held.iter().any(|it| it.id == one.id);
+            for one in others.iter().filter(|one| !is_held(one)) {
                 match one.id {
                     Some(id) => self.raise_to_floor(id),
                     None => self.rest_vtime = self.rest_vtime.max(self.floors[tier]),
                 }
             }
+            if let Some(list) = self.list(slice) {
+                let floor = self.floors[tier];
+                let most = contenders.iter().chain(others).map(|o| o.slices).max().unwrap_or(1);
+                self.bound_claims(&list, held, contenders, floor, most);
+            }
         }
-        self.with_gangs = !row.is_empty();
-        if self.with_gangs {
-            self.allowance -= 1000;
+        self.with_gangs = false;
+        if !row.is_empty() || !spanning.is_empty() {
+            self.pay_for_gangs(slice);
         }
-        let free = self.cpus.iter().map(|cpu| cpu.id).collect();
-        let (row, rest) = self.place(row, free);
+        let (local, rest) = self.place(row, online);
+        let row = [spanning, local].concat();
         let mut plan = Plan {
             generation: 0,
             slice,
@@ -706,14 +887,17 @@ impl Naive {
         let threads = self.threads as usize;
         let online: Vec<u32> = self.cpus.iter().map(|cpu| cpu.id).collect();
         let mut plan = current.clone();
+        let spanning = self.span(current.slice);
         plan.row.retain(|slot| {
             self.jobs.iter().any(|job| {
                 job.id == slot.job.0
-                    && self.runnable(job)
+                    && self.takes_turns(job)
+                    && spanning.iter().all(|it| it.cpus.is_disjoint(&slot.cpus))
                     && self.is_met_by(&job.spec, &slot.cpus.iter().collect::<Vec<_>>())
                     && slot.cpus.iter().all(|cpu| online.contains(&cpu))
             })
         });
+        plan.row = [spanning, plan.row].concat();
         let owned = |cpu: u32| plan.row.iter().any(|slot| slot.cpus.contains(cpu));
         let free: Vec<u32> = online.iter().copied().filter(|&cpu| !owned(cpu)).collect();
         let mut left = free.len();
@@ -753,8 +937,9 @@ impl Naive {
                 }
             }
         }
-        if !self.with_gangs && !entering.is_empty() {
-            (self.allowance, self.with_gangs) = (self.allowance - 1000, true);
+        let has_gangs = !entering.is_empty() || !plan.row.is_empty();
+        if !self.with_gangs && has_gangs {
+            self.pay_for_gangs(current.slice);
         }
         let (entered, rest) = self.place(entering, free);
         plan.row.extend(entered);
@@ -789,6 +974,10 @@ impl Naive {
     fn put_away(&self, plan: &mut Plan, waiting: Vec<u64>) {
         let mut waiting: Vec<JobId> = waiting.into_iter().map(JobId).collect();
         let mut suspended = vec![];
+        let in_row = |id| plan.row.iter().any(|slot| slot.job.0 == id);
+        for job in self.jobs.iter().filter(|job| self.runnable(job) && job.spans) {
+            waiting.extend((!in_row(job.id)).then_some(JobId(job.id)));
+        }
         for job in &self.jobs {
             if job.suspended {
                 suspended.push(JobId(job.id));

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 fn run(schedule: &mut Schedule, history: &[Step], mut seen: impl FnMut(&Schedule, &Plan)) {
-    let (mut slice, mut last) = (0, None);
+    let (mut slice, mut last) = (1_000, None);
     for step in history {
         match step {
             Step::Event(event) => _ = schedule.apply(event.clone()),
@@ -89,6 +89,24 @@ proptest! {
                     row, rest, rest_turn, rest_kept, capped, beyond_caps, fillers, paused,
                 }
             );
+        }
+    }
+
+    /// Over any stretch of slices local gangs are within the cap as far as spanning slots leave
+    /// some of it, and these are never denied.
+    #[test]
+    fn local_gangs_give_way_to_spanning_slots_under_the_cap(
+        mut schedule in random::steady_beside_entries(),
+    ) {
+        let cap = i64::from(schedule.config().cap_permille);
+        let mut over = 0;
+        for slice in 0..300 {
+            let spanning = schedule.spanning_slots(slice);
+            let row = schedule.plan(slice).row;
+            prop_assert!(row.starts_with(&spanning));
+            let local = row.len() > spanning.len();
+            over = over.max(0) + if local { 1000 } else { 0 } - cap;
+            prop_assert!(over <= 1000, "over by {} permille", over);
         }
     }
 
@@ -217,4 +235,29 @@ fn the_checker_finds_what_is_wrong() {
         p.rest = slot.cpus;
         p.fillers.push(slot.job);
     });
+}
+
+/// Spanning slots, too.
+#[test]
+fn the_checker_finds_what_is_wrong_beside_entries() {
+    let mut schedule = Schedule::new(Config::default(), Topology::flat(4)).unwrap();
+    for (job, cpus) in [(1, 2), (2, 2), (3, 2)] {
+        schedule.apply(Event::Arrived { job: JobId(job), spec: Spec::new(cpus) }).unwrap();
+    }
+    let entry = Entry { job: JobId(1), rows: [0].into_iter().collect(), cpus: (1..3).collect() };
+    let list = EntryList { from_slice: 0, frame: 2, entries: vec![entry] };
+    schedule.apply(Event::Entries(Entries::new([list]).unwrap())).unwrap();
+    let good = schedule.plan(0);
+    assert_eq!(check::plan(&schedule, &good), []);
+    let broken = |invariant: check::Invariant, change: &dyn Fn(&mut Plan)| {
+        let mut plan = good.clone();
+        change(&mut plan);
+        let found = check::plan(&schedule, &plan);
+        assert!(found.iter().any(|v| v.invariant == invariant), "{invariant:?}: {found:?}");
+    };
+    broken(check::ENTRIES, &|p| p.row[0].cpus = (0..2).collect());
+    broken(check::ENTRIES, &|p| p.rest = p.rest.union(&p.row.remove(0).cpus));
+    broken(check::ENTRIES, &|p| p.slice = 1);
+    broken(check::ONE_OWNER, &|p| p.row[1].cpus = (2..4).collect());
+    broken(check::CAP, &|p| p.capped = true);
 }

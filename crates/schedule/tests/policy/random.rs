@@ -164,6 +164,7 @@ fn event() -> impl Strategy<Value = Event> {
             _ => caps,
         })),
         1 => topology().prop_map(Event::Topology),
+        2 => entries(1_000).prop_map(Event::Entries),
         1 => (class_weights(), class_slices(), 0u32..=20).prop_map(
             |(weights, slices, standby)| Event::Classes {
                 weights,
@@ -173,6 +174,34 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
+/// Entries of some jobs, from about this slice on.
+pub fn entries(slice: u64) -> impl Strategy<Value = Entries> {
+    let rows = prop_oneof![
+        2 => (0u32..12, 1u32..12).prop_map(|(first, rows)| (first..first + rows).collect()),
+        1 => proptest::collection::btree_set(0u32..12, 1..8)
+            .prop_map(Vec::from_iter),
+    ];
+    let entry = ((0u64..10).prop_map(JobId), rows, cpus());
+    let list = (1u32..=12, proptest::collection::vec(entry, 0..5));
+    proptest::collection::vec((0u64..30, list), 0..3).prop_map(move |lists| {
+        let (mut from_slice, mut all) = (slice, Vec::new());
+        for (later, (frame, entries)) in lists {
+            let mut list = EntryList { from_slice, frame, entries: vec![] };
+            from_slice += 1 + later;
+            for (job, rows, cpus) in entries {
+                let rows = rows.into_iter().filter(|&row| row < frame).collect();
+                let mut more = list.clone();
+                more.entries.push(Entry { job, rows, cpus });
+                if Entries::new([more.clone()]).is_ok() {
+                    list = more;
+                }
+            }
+            all.push(list);
+        }
+        Entries::new(all).unwrap()
+    })
+}
+
 pub fn history() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         5 => event().prop_map(Step::Event),
@@ -180,6 +209,14 @@ pub fn history() -> impl Strategy<Value = Vec<Step>> {
         3 => Just(Step::Amend),
     ];
     proptest::collection::vec(step, 1..60)
+}
+
+/// The same beside spanning jobs.
+pub fn steady_beside_entries() -> impl Strategy<Value = Schedule> {
+    (steady(), entries(0)).prop_map(|(mut schedule, entries)| {
+        schedule.apply(Event::Entries(entries)).unwrap();
+        schedule
+    })
 }
 
 /// A schedule in which some jobs run for good: no refusals, nobody asleep.

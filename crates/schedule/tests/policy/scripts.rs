@@ -20,6 +20,8 @@
 //! users no                                programs do
 //! caps 1=500                              users have so many ‰ of the CPUs at most
 //! online 0-3,8                            the CPUs of the machine that are online
+//! entries 0 frame=4 s=0-1:0-3             from slice 0 on, s has these rows and CPUs; no others have
+//! then 8 frame=4 s=0-3:0                  from slice 8 on, after the entries before
 //! plan 6                                  the next six slices
 //! count 300                               the same, but says only how often
 //! count users 300                         of users, whose slots are added up by their CPUs
@@ -201,6 +203,25 @@ impl Session {
                     _ => Sharing::ByUser(words.of_users()),
                 };
                 said = self.event(Event::Sharing(sharing));
+            }
+            "entries" | "then" => {
+                let before = match command {
+                    "then" => self.schedule.entries().lists().cloned().collect(),
+                    _ => vec![],
+                };
+                let frame = words.get("frame").expect("frame=ROWS");
+                let set = |text: &str| text.parse::<CpuSet>().expect("a list");
+                let entry = |(job, entry): (&str, &str)| {
+                    let (rows, cpus) = entry.split_once(':').expect("rows:CPUs");
+                    Entry { job: self.job(job), rows: set(rows).iter().collect(), cpus: set(cpus) }
+                };
+                let from_slice = words.number().into();
+                let entries = words.keys.into_iter().map(entry).collect();
+                let list = EntryList { from_slice, frame, entries };
+                said = match Entries::new(before.into_iter().chain([list])) {
+                    Ok(entries) => self.event(Event::Entries(entries)),
+                    Err(refusal) => format!("refused: {refusal}\n"),
+                };
             }
             "caps" => said = self.event(Event::Caps(words.of_users())),
             "online" => {

@@ -193,6 +193,73 @@ proptest! {
         }
     }
 
+    /// The same beside spanning jobs, of the rows with room for a gang.
+    #[test]
+    fn every_gang_has_its_share_of_rows_with_room(mut schedule in random::steady_beside_entries()) {
+        // Of users with caps nothing is said.
+        schedule.apply(Event::Caps(BTreeMap::new())).unwrap();
+        let mut frame = check::Frame::new();
+        for slice in 0..400 {
+            let plan = schedule.plan(slice);
+            prop_assert_eq!(check::plan(&schedule, &plan), []);
+            let found = frame.observe(&schedule, &plan);
+            prop_assert!(found.is_empty(), "slice {}: {:?}", slice, found);
+        }
+    }
+
+    /// Gangs of which no two fit side by side, and of which some fit beside no spanning slot: each
+    /// has its share of all slices where the others are due no more than the rows with room. At
+    /// every moment it is within two requests and the slices by which its rows come late.
+    #[test]
+    fn unpackable_gangs_have_their_shares_beside_a_spanning_job(
+        gangs in proptest::collection::vec((random::weight(), any::<bool>()), 1..8),
+        (frame, taken) in (2u32..40).prop_flat_map(|frame| (Just(frame), 1..frame)),
+    ) {
+        let mut schedule = machine(5, 0, &[]);
+        let all: u32 = gangs.iter().map(|(weight, _)| weight).sum();
+        let of_wide = gangs.iter().filter(|(_, is_wide)| *is_wide).map(|(weight, _)| weight);
+        let is_met = of_wide.sum::<u32>() * frame <= (frame - taken) * all;
+        for (id, &(weight, is_wide)) in gangs.iter().enumerate() {
+            let spec = weighted(if is_wide { 5 } else { 3 }, weight);
+            schedule.apply(Event::Arrived { job: JobId(id as u64), spec }).unwrap();
+        }
+        let span = JobId(100);
+        schedule.apply(Event::Arrived { job: span, spec: Spec::new(2) }).unwrap();
+        let entry = Entry { job: span, rows: (0..taken).collect(), cpus: (0..2).collect() };
+        let list = EntryList { from_slice: 0, frame, entries: vec![entry] };
+        schedule.apply(Event::Entries(Entries::new([list]).unwrap())).unwrap();
+        let (rows, mut late) = (frame - taken, 0i64);
+        let mut order: Vec<u32> = (0..frame).collect();
+        order.sort_by_key(|row| row.reverse_bits());
+        for first in 0..order.len() {
+            let mut owed = 0;
+            for at in 0..order.len() {
+                let has_room = order[(first + at) % order.len()] >= taken;
+                owed += i64::from(rows) - if has_room { i64::from(frame) } else { 0 };
+                late = late.max(owed);
+            }
+        }
+        let bound = 2.0 + late as f64 / f64::from(frame);
+        let mut had = vec![0; gangs.len()];
+        for slices in 1..=10 * u64::from(frame) {
+            for slot in schedule.plan(slices - 1).row {
+                if slot.job != span {
+                    had[slot.job.0 as usize] += 1;
+                }
+            }
+            for (&(weight, is_wide), &had) in gangs.iter().zip(&had) {
+                let share = f64::from(weight) / f64::from(all);
+                let off = f64::from(had) - share * slices as f64;
+                if is_met {
+                    prop_assert!(off.abs() <= bound, "{off} after {slices}, {bound}");
+                } else if !is_wide {
+                    // The wide ones have less, the others more.
+                    prop_assert!(off >= -bound, "{off} after {slices}, {bound}");
+                }
+            }
+        }
+    }
+
     /// Long requests of batch gangs make no one wait who asks for little: who
     /// arrives, or slept for long, has the next slice.
     #[test]

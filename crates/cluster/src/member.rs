@@ -272,6 +272,18 @@ impl Member {
         of_me.filter(|host| host.machine == self.me.machine).map(|host| HostId(host.number))
     }
 
+    pub fn debug(&self) -> String {
+        format!(
+            "{:?} {:?} {:?} {:?} {:?} {}",
+            self.wishes,
+            self.flight,
+            self.wants_in,
+            self.refused_ns,
+            self.last_refused,
+            self.read_first
+        )
+    }
+
     /// The answers since the last call.
     pub fn take_answers(&mut self) -> Vec<(Ticket, Result<Granted, Refused>)> {
         std::mem::take(&mut self.answers)
@@ -312,6 +324,9 @@ impl Member {
             flight.of.is_unknown = true;
             self.wishes.push_front(flight.of);
         }
+        // A wish to leave that was given up did nothing.
+        let is_leaving = self.wishes.iter().any(|of| of.wish == Wish::Leave);
+        self.wants_in |= self.host().is_some() && !is_leaving;
         self.note_faults(&faults);
         self.judge();
         self.follow(now, first, false);
@@ -341,6 +356,7 @@ impl Member {
             flight.is_unanswered = true;
         }
         for of in std::mem::take(&mut self.wishes) {
+            self.wants_in |= of.wish == Wish::Leave && !of.is_unknown;
             let why = if of.is_unknown { Refused::Unanswered } else { Refused::Unreachable };
             self.answer(of.ticket, Err(why));
         }
@@ -591,24 +607,33 @@ impl Member {
     /// from being tended.
     fn wish_for_itself(&mut self, now_ns: u64) {
         let has_to_wait = self.refused_ns.is_some_and(|at_ns| now_ns < at_ns + RETRY_NS);
-        let can = self.view.settings().is_some() && self.wants_in && !has_to_wait;
+        let can = self.view.settings().is_some() && !has_to_wait;
         if !can || self.wishes.front().is_some_and(|of| of.ticket.is_none()) {
             return;
         }
         let is_willing = !self.is_out_of_time && self.view.newer().is_none();
         let of_me = self.view.hosts().get(&self.me.name);
         let is_in = self.host().is_some();
-        let wish = if self.is_adjuster() && !is_willing {
-            Some(Wish::Resign)
-        } else if of_me.is_none() || (is_in && of_me.is_some_and(|it| it.cpus != self.me.cpus)) {
+        let join = || {
             let Me { cpus, machine, .. } = self.me.clone();
             Some(Wish::Join { cpus, machine })
+        };
+        let wish = if self.is_adjuster() && !(is_willing && self.wants_in) {
+            Some(Wish::Resign)
+        } else if let Some(job) = self.forgotten() {
+            Some(Wish::Remove { job })
+        } else if !self.wants_in {
+            None
+        } else if of_me.is_none() {
+            join()
         } else if self.view.adjuster().is_none() && is_in && is_willing {
             Some(Wish::Elect)
         } else if self.is_adjuster() && self.tended_ns.is_none_or(|at| now_ns >= at + TEND_NS) {
             Some(Wish::Tend)
+        } else if is_in && of_me.is_some_and(|it| it.cpus != self.me.cpus) {
+            join()
         } else {
-            self.forgotten().map(|job| Wish::Remove { job })
+            None
         };
         if let Some(wish) = wish {
             self.wishes.push_front(Waiting::own(wish));
@@ -626,7 +651,9 @@ impl Member {
                 || self.view.job(id).is_none_or(|(home, _)| home != self.me.name)
         };
         let lost = records.find(|(id, it)| is_over(*id, &it.nonce) && !is_asked(*id));
-        lost.map(|(id, _)| id).filter(|_| self.host().is_some())
+        // Another machine of this name has jobs of its own.
+        let is_mine = self.view.hosts().get(&self.me.name).is_none_or(|_| self.host().is_some());
+        lost.map(|(id, _)| id).filter(|_| is_mine)
     }
 
     /// The timeline goes on with what was read.

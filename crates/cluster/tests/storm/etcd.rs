@@ -23,6 +23,8 @@ pub struct Etcd {
     pub revision: Revision,
     keys: BTreeMap<String, Stored>,
     history: VecDeque<(Revision, Vec<Event>)>,
+    /// The same, for one reader of all.
+    pub unread: Vec<(Revision, Vec<Event>)>,
     leases: BTreeMap<String, u64>,
     pub is_full: bool,
 }
@@ -81,6 +83,7 @@ impl Etcd {
     }
 
     fn remember(&mut self, events: Vec<Event>) {
+        self.unread.push((self.revision, events.clone()));
         self.history.push_back((self.revision, events));
         if self.history.len() > HISTORY {
             self.history.pop_front();
@@ -141,6 +144,7 @@ impl Etcd {
     pub fn restore(&mut self, backup: &Etcd) {
         (self.keys, self.revision) = (backup.keys.clone(), backup.revision + 1);
         (self.history, self.leases) = (VecDeque::new(), BTreeMap::new());
+        self.unread.clear();
         self.keys.retain(|_, stored| stored.lease.is_none());
     }
 

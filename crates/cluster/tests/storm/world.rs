@@ -125,9 +125,8 @@ struct World {
     hosts: Vec<Host>,
     /// Plans by slice: of each host the change that it follows, and its slots.
     plans: BTreeMap<u64, BTreeMap<String, (Change, Vec<Slot>)>>,
-    /// What a reader of every revision sees, and up to which revision of etcd.
+    /// What a reader of every revision sees.
     reference: View,
-    read: Revision,
     /// The hosts of each job, by the change.
     matrices: BTreeMap<Change, BTreeMap<JobId, BTreeSet<String>>>,
     /// Jobs that were granted: the numbers by their nonces.
@@ -178,7 +177,7 @@ impl World {
         assert!(matches!(again, Outcome::Conflict(_)));
         let mut reference = View::new(keys.clone());
         reference.read(&etcd.snapshot(&keys.registry()));
-        let etcd_revision = etcd.revision;
+        etcd.unread.clear();
         let hosts = if rng.u32(0..10) == 0 { rng.u32(10..50) } else { rng.u32(3..8) };
         let mut world = World {
             now_ns,
@@ -188,7 +187,6 @@ impl World {
             hosts: Vec::new(),
             plans: BTreeMap::new(),
             reference,
-            read: etcd_revision,
             matrices: BTreeMap::new(),
             granted: BTreeMap::new(),
             killed: BTreeSet::new(),
@@ -450,9 +448,13 @@ impl World {
     /// What every revision must be, as the reference reads it.
     fn check_registry(&mut self) {
         let registry = self.keys.registry();
-        let later = self.etcd.after(self.read, &registry);
-        self.read = self.etcd.revision;
-        for (revision, events) in later.expect("the reference reads every revision") {
+        let unread = std::mem::take(&mut self.etcd.unread).into_iter();
+        let of_registry = unread.map(|(revision, mut events)| {
+            events.retain(|event| event.key.starts_with(&registry));
+            (revision, events)
+        });
+        let later: Vec<_> = of_registry.filter(|(_, events)| !events.is_empty()).collect();
+        for (revision, events) in later {
             let before = self.reference.state().map(|(state, _)| state.clone());
             let had_adjuster = self.reference.adjuster().is_some();
             self.reference.follow(revision, &events);
@@ -682,7 +684,8 @@ impl World {
             29 => self.spoil(),
             30 => {
                 let name = self.hosts[at].name.clone();
-                let of_other = self.member(&name, 2, "another machine");
+                let cpus = self.hosts[at].cpus;
+                let of_other = self.member(&name, cpus, "another machine");
                 let own = std::mem::replace(&mut self.hosts[at].member, of_other);
                 drop(own);
                 self.forget_asked(at);
@@ -729,7 +732,6 @@ impl World {
         self.etcd.restore(&self.backup);
         self.epoch += 1;
         self.reference.read(&self.etcd.snapshot(&self.keys.registry()));
-        self.read = self.etcd.revision;
         let jobs = self.reference.jobs().map(|(id, _, job)| (job.nonce.clone(), id));
         self.granted = jobs.collect();
         let (epoch, matrix) = (self.epoch, self.reference.matrix().unwrap());
@@ -861,7 +863,21 @@ impl World {
             assert!(is_gone || there.get(nonce) == Some(id), "job {id} ({nonce}) is lost");
         }
         for (nonce, id) in &there {
-            assert!(nonces().any(|it| it == *nonce), "job {id} ({nonce}) is of nobody");
+            let is_known = nonces().any(|it| it == *nonce);
+            if !is_known {
+                for host in &self.hosts {
+                    println!(
+                        "{}: {:?} {:?} {:?}",
+                        host.name,
+                        host.member.host(),
+                        host.member.unwilling(),
+                        host.member.is_up()
+                    );
+                    println!("{:?}", host.member.debug());
+                }
+                println!("{:?}", self.reference.all_entries().collect::<Vec<_>>());
+            }
+            assert!(is_known, "job {id} ({nonce}) is of nobody");
         }
         for host in &self.hosts {
             assert!(host.member.timeline().steps().len() < 50, "steps are forgotten");

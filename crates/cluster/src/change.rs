@@ -145,8 +145,9 @@ pub struct Inputs<'a> {
     pub alive: &'a BTreeMap<String, Alive>,
     /// Hosts that were away for so long that their jobs are to know.
     pub lost: &'a BTreeSet<String>,
-    /// The name of this host.
+    /// The name of this host, and its machine id.
     pub host: &'a str,
+    pub machine: &'a str,
     pub now_ns: u64,
 }
 
@@ -347,6 +348,14 @@ impl<'a> Drafting<'a> {
 
     fn register(mut self, job: &Job) -> Result<Draft, Refused> {
         job.validate().map_err(Refused::Job)?;
+        match self.from.view.hosts().get(self.from.host) {
+            Some(host) if host.machine == self.from.machine => {}
+            Some(host) => {
+                let (name, machine) = (self.from.host.to_owned(), host.machine.clone());
+                return Err(Refused::OtherMachine { name, machine });
+            }
+            None => return Err(Refused::NoHost(self.from.host.to_owned())),
+        }
         // An answer that did not come: the job is there.
         let mut own = self.from.view.records(self.from.host);
         if let Some((id, _)) = own.find(|(_, it)| it.nonce == job.nonce) {

@@ -53,9 +53,6 @@ const ALIVE_NS: u64 = 5_000_000_000;
 const ANNOUNCE_NS: (u64, u64) = (500_000_000, 10_000_000_000);
 /// The time between two looks of the host that adjusts.
 const TEND_NS: u64 = 10_000_000_000;
-/// A host that was away for this long without a break is lost: a daemon that starts again, or an
-/// etcd that was away, takes less.
-const LOST_NS: u64 = 30_000_000_000;
 /// The longest wait after the first conflict of a wish; it doubles with each.
 const BACKOFF_NS: u64 = 2_000_000;
 /// The most wishes that wait.
@@ -242,7 +239,9 @@ impl Member {
 
     /// The slots of spanning jobs on this host in a slice: columns, by job.
     pub fn slots(&self, slice: u64) -> Vec<Slot> {
-        let step = self.timeline.at(slice).filter(|_| self.unwilling.is_none());
+        let step = self.timeline.at(slice).filter(|_| !self.is_out_of_time);
+        // Those of as many CPUs as there are: columns may be others until a change holds.
+        let step = step.filter(|step| step.columns == self.me.cpus);
         step.map_or_else(Vec::new, |step| step.slots(slice))
     }
 
@@ -270,18 +269,6 @@ impl Member {
     pub fn host(&self) -> Option<HostId> {
         let of_me = self.view.hosts().get(&self.me.name);
         of_me.filter(|host| host.machine == self.me.machine).map(|host| HostId(host.number))
-    }
-
-    pub fn debug(&self) -> String {
-        format!(
-            "{:?} {:?} {:?} {:?} {:?} {}",
-            self.wishes,
-            self.flight,
-            self.wants_in,
-            self.refused_ns,
-            self.last_refused,
-            self.read_first
-        )
     }
 
     /// The answers since the last call.
@@ -576,13 +563,17 @@ impl Member {
                 self.refuse(now, of, Refused::Unwilling { host, why });
                 continue;
             }
-            let is_lost = |(_, since_ns): &(&String, &u64)| now_ns >= **since_ns + LOST_NS;
+            let after_ms = self.view.settings().map_or(u64::MAX, |it| it.lost_after_ms);
+            let after_ns = after_ms.saturating_mul(1_000_000);
+            let is_lost =
+                |(_, since_ns): &(&String, &u64)| now_ns.saturating_sub(**since_ns) >= after_ns;
             let lost = self.missing.iter().filter(is_lost).map(|(name, _)| name.clone()).collect();
             let from = Inputs {
                 view: &self.view,
                 alive: &self.alive,
                 lost: &lost,
                 host: &self.me.name,
+                machine: &self.me.machine,
                 now_ns: now.utc_ns,
             };
             match change::draft(from, &of.wish) {

@@ -55,6 +55,9 @@ pub struct Settings {
     /// Jobs share by program, or else users share and then the jobs of each.
     pub by_program: bool,
     pub users: Users,
+    /// A host that was away for this long without a break is lost: a daemon that starts again, or
+    /// an etcd that was away, takes less.
+    pub lost_after_ms: u64,
 }
 
 impl Settings {

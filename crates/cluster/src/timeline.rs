@@ -40,6 +40,8 @@ pub struct Step {
     pub change: u64,
     pub from_slice: u64,
     pub slice_ns: u64,
+    /// The columns of this host.
+    pub columns: u32,
     /// The rows of a frame.
     pub frame: u32,
     /// By job.
@@ -77,12 +79,13 @@ impl Step {
             Some(Part { job, nonce, wanted, rows, cpus })
         };
         let parts = view.jobs().filter_map(part).collect();
-        Step { change, from_slice, slice_ns: config.slice_ns, frame, parts }
+        let columns = of_me.and_then(|me| view.hosts().get(me)).map_or(0, |host| host.cpus);
+        Step { change, from_slice, slice_ns: config.slice_ns, columns, frame, parts }
     }
 
     /// Whether both say the same, from whichever slices on.
     pub fn says_as(&self, other: &Step) -> bool {
-        let of = |it: &Step| (it.change, it.slice_ns, it.frame);
+        let of = |it: &Step| (it.change, it.slice_ns, it.columns, it.frame);
         of(self) == of(other) && self.parts == other.parts
     }
 
@@ -132,7 +135,7 @@ mod tests {
         let cpus = [0].into_iter().collect();
         let (nonce, wanted) = (String::new(), Wanted::Run);
         let part = Part { job: JobId(job), nonce, wanted, rows, cpus };
-        Step { change: job, from_slice, slice_ns: 1, frame: 1, parts: vec![part] }
+        Step { change: job, from_slice, slice_ns: 1, columns: 1, frame: 1, parts: vec![part] }
     }
 
     fn jobs(timeline: &Timeline, slices: std::ops::Range<u64>) -> Vec<Option<u64>> {

@@ -251,8 +251,7 @@ impl<H: Host> Driver<H> {
         if message.canceled() || message.compact_revision() > 0 {
             // Revisions were compacted before they were read: all is read anew.
             link.watch = None;
-            self.member.lost();
-            self.member.found();
+            self.member.is_stale();
             return Ok(());
         }
         for (revision, events) in convert::revisions(&message) {

@@ -7,9 +7,13 @@ use fastrand::Rng;
 use gang_cluster::change::{By, Granted, Refused, Wish, init};
 use gang_cluster::keys::{Key, Keys};
 use gang_cluster::member::{Do, Me, Member, Note, Now, Seen, Ticket};
-use gang_cluster::record::{Alive, Clock, Job, OnHostLost, Owner, Settings, Users, Wanted, decode};
+use gang_cluster::record::{
+    Alive, Clock, Host, Job, OnHostLost, Owner, Settings, Users, Wanted, decode,
+};
 use gang_cluster::store::{Event, Outcome, Revision, Txn};
+use gang_cluster::timeline::Step;
 use gang_cluster::view::View;
+use gang_schedule::matrix::HostId;
 use gang_schedule::{Config, CpuSet, JobId, Slot, clock};
 
 use crate::etcd::Etcd;
@@ -88,7 +92,7 @@ enum Mail {
     Announced,
 }
 
-struct Host {
+struct Node {
     name: String,
     cpus: u32,
     member: Member,
@@ -111,6 +115,7 @@ struct Host {
     /// The jobs of this host that have not ended, as its daemon has them on file.
     nonces: BTreeSet<String>,
     threads: u32,
+    was_set_back: bool,
     /// How often the registry had been restored when the host read it last.
     epoch: u64,
 }
@@ -122,13 +127,13 @@ struct World {
     down_until_ns: u64,
     keys: Keys,
     config: Config,
-    hosts: Vec<Host>,
+    hosts: Vec<Node>,
     /// Plans by slice: of each host the change that it follows, and its slots.
     plans: BTreeMap<u64, BTreeMap<String, (Change, Vec<Slot>)>>,
     /// What a reader of every revision sees.
     reference: View,
-    /// The hosts of each job, by the change.
-    matrices: BTreeMap<Change, BTreeMap<JobId, BTreeSet<String>>>,
+    /// What each host has to follow, by the change.
+    steps: BTreeMap<Change, BTreeMap<String, Step>>,
     /// Jobs that were granted: the numbers by their nonces.
     granted: BTreeMap<String, JobId>,
     /// Jobs that may be cleared without their homes.
@@ -161,8 +166,14 @@ pub fn run(seed: u64, is_traced: bool) -> Tally {
 }
 
 fn settings() -> Settings {
-    let id = "storm".to_owned();
-    Settings { id, slice_ns: SLICE_NS, rows: 16, by_program: true, users: Users::Name }
+    Settings {
+        id: "storm".to_owned(),
+        slice_ns: SLICE_NS,
+        rows: 16,
+        by_program: true,
+        users: Users::Name,
+        lost_after_ms: 30_000,
+    }
 }
 
 impl World {
@@ -187,7 +198,7 @@ impl World {
             hosts: Vec::new(),
             plans: BTreeMap::new(),
             reference,
-            matrices: BTreeMap::new(),
+            steps: BTreeMap::new(),
             granted: BTreeMap::new(),
             killed: BTreeSet::new(),
             backup: Etcd::default(),
@@ -211,11 +222,11 @@ impl World {
         world
     }
 
-    fn start(&mut self, name: String, cpus: u32) -> Host {
+    fn start(&mut self, name: String, cpus: u32) -> Node {
         let offset_ns = self.rng.i64(-400_000..400_000);
         let member = self.member(&name, cpus, &format!("machine of {name}"));
         let now_ns = self.now_ns.saturating_add_signed(offset_ns);
-        Host {
+        Node {
             name,
             cpus,
             member,
@@ -233,6 +244,7 @@ impl World {
             asked: BTreeMap::new(),
             nonces: BTreeSet::new(),
             threads: 0,
+            was_set_back: false,
             epoch: 0,
         }
     }
@@ -414,8 +426,12 @@ impl World {
                 taken = taken.union(&slot.cpus);
             }
             assert!(taken.last().is_none_or(|last| last < host.cpus), "{}: {taken}", host.name);
-            let plan = ((host.epoch, step.change), slots);
-            let is_willing = host.member.unwilling().is_none();
+            let change = (host.epoch, step.change);
+            let of_change = self.steps.get(&change).and_then(|steps| steps.get(&host.name));
+            let is_early = of_change.is_some_and(|it| slice < it.from_slice);
+            assert!(!is_early || host.was_set_back, "{}: {change:?} at {slice}", host.name);
+            let plan = (change, slots);
+            let is_willing = host.member.unwilling().is_none() && step.columns == host.cpus;
             let of_slice = self.plans.entry(slice).or_default();
             let before = if is_willing { of_slice.insert(host.name.clone(), plan) } else { None };
             assert!(before.is_none(), "{} plans slice {slice} twice", host.name);
@@ -429,12 +445,21 @@ impl World {
     /// Hosts that follow the same change have the same jobs in their rows.
     fn check_slice(&self, slice: u64, plans: &BTreeMap<String, (Change, Vec<Slot>)>) {
         for (name, (change, slots)) in plans {
-            let Some(spans) = self.matrices.get(change) else { continue };
-            for slot in slots.iter().filter(|slot| !self.spoiled.contains(&slot.job)) {
-                let Some(hosts) = spans.get(&slot.job) else { continue };
-                for other in hosts {
+            let Some(steps) = self.steps.get(change) else { continue };
+            let is_sound = |slot: &&Slot| !self.spoiled.contains(&slot.job);
+            let sound: Vec<&Slot> = slots.iter().filter(is_sound).collect();
+            let wanted = steps.get(name).map_or_else(Vec::new, |step| step.slots(slice));
+            let wanted: Vec<&Slot> = wanted.iter().filter(is_sound).collect();
+            assert_eq!(sound, wanted, "slice {slice}: {name} follows change {change:?}");
+            for slot in sound {
+                let parts = |step: &Step| step.parts.iter().any(|part| part.job == slot.job);
+                for (other, _) in steps.iter().filter(|(_, step)| parts(step)) {
                     let Some((of_other, theirs)) = plans.get(other) else { continue };
-                    let is_there = theirs.iter().any(|it| it.job == slot.job);
+                    let has_rows = steps[other]
+                        .parts
+                        .iter()
+                        .any(|part| part.job == slot.job && !part.rows.is_empty());
+                    let is_there = !has_rows || theirs.iter().any(|it| it.job == slot.job);
                     assert!(
                         of_other != change || is_there,
                         "slice {slice}: job {} has its slot on {name} and not on {other}: {plans:?}",
@@ -443,6 +468,17 @@ impl World {
                 }
             }
         }
+    }
+
+    /// The steps of all hosts by the change that the reference has read last.
+    fn keep_steps(&mut self) {
+        let Some((state, _)) = self.reference.state() else { return };
+        let of = |(name, host): (&String, &Host)| {
+            let number = Some(HostId(host.number));
+            (name.clone(), Step::of(&self.reference, number, state.from_slice))
+        };
+        let steps = self.reference.hosts().iter().map(of).collect();
+        self.steps.insert((self.epoch, state.change), steps);
     }
 
     /// What every revision must be, as the reference reads it.
@@ -487,12 +523,7 @@ impl World {
             }
             let matrix = self.reference.matrix().unwrap();
             assert_eq!(matrix.frame(), state.frame, "the frame is as long as the matrix has it");
-            let name = |host| self.reference.name_of(host).unwrap().to_owned();
-            let matrix = self.reference.matrix().unwrap();
-            let spans = matrix
-                .jobs()
-                .map(|(job, span, _)| (job, span.cpus.keys().map(|&host| name(host)).collect()));
-            self.matrices.insert((self.epoch, state.change), spans.collect());
+            self.keep_steps();
             let mut fresh = View::new(self.keys.clone());
             fresh.read(&self.etcd.snapshot(&registry));
             if fresh.revision() == revision {
@@ -713,6 +744,7 @@ impl World {
         let host = &mut self.hosts[at];
         let is_back = offset_ns < host.offset_ns;
         host.offset_ns = offset_ns;
+        host.was_set_back |= is_back;
         if is_back {
             let local_ns = self.now_ns.saturating_add_signed(offset_ns);
             host.first = clock::slice_at(&self.config, local_ns + AHEAD_NS) + 1;
@@ -734,13 +766,7 @@ impl World {
         self.reference.read(&self.etcd.snapshot(&self.keys.registry()));
         let jobs = self.reference.jobs().map(|(id, _, job)| (job.nonce.clone(), id));
         self.granted = jobs.collect();
-        let (epoch, matrix) = (self.epoch, self.reference.matrix().unwrap());
-        let name = |host| self.reference.name_of(host).unwrap().to_owned();
-        let spans = matrix
-            .jobs()
-            .map(|(job, span, _)| (job, span.cpus.keys().map(|&host| name(host)).collect()));
-        let change = self.reference.state().unwrap().0.change;
-        self.matrices.insert((epoch, change), spans.collect());
+        self.keep_steps();
         for host in &mut self.hosts {
             host.is_connected = false;
             (host.watch, host.mail) = (VecDeque::new(), VecDeque::new());
@@ -863,21 +889,7 @@ impl World {
             assert!(is_gone || there.get(nonce) == Some(id), "job {id} ({nonce}) is lost");
         }
         for (nonce, id) in &there {
-            let is_known = nonces().any(|it| it == *nonce);
-            if !is_known {
-                for host in &self.hosts {
-                    println!(
-                        "{}: {:?} {:?} {:?}",
-                        host.name,
-                        host.member.host(),
-                        host.member.unwilling(),
-                        host.member.is_up()
-                    );
-                    println!("{:?}", host.member.debug());
-                }
-                println!("{:?}", self.reference.all_entries().collect::<Vec<_>>());
-            }
-            assert!(is_known, "job {id} ({nonce}) is of nobody");
+            assert!(nonces().any(|it| it == *nonce), "job {id} ({nonce}) is of nobody");
         }
         for host in &self.hosts {
             assert!(host.member.timeline().steps().len() < 50, "steps are forgotten");

@@ -23,7 +23,10 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// All keys below a prefix.
-pub(crate) async fn read(client: &mut Client, prefix: &str) -> Result<Snapshot, Error> {
+///
+/// # Errors
+/// The connection is gone, or etcd does not permit it.
+pub async fn read(client: &mut Client, prefix: &str) -> Result<Snapshot, Error> {
     let answer = client.get(prefix, Some(GetOptions::new().with_prefix())).await?;
     let item = |kv: &etcd_client::KeyValue| Item {
         key: text(kv.key()),
@@ -52,7 +55,7 @@ pub(crate) fn revisions(message: &WatchResponse) -> BTreeMap<Revision, Vec<Event
 ///
 /// # Errors
 /// The connection is gone, or etcd cannot be asked. Nothing is known of the transaction then.
-pub(crate) async fn commit(client: &mut Client, txn: &Txn, lease: i64) -> Result<Outcome, Error> {
+pub async fn commit(client: &mut Client, txn: &Txn, lease: i64) -> Result<Outcome, Error> {
     let compare = |(key, is): &(String, Is)| match is {
         Is::Absent => Compare::create_revision(key.as_str(), CompareOp::Equal, 0),
         Is::ModifiedAt(at) => Compare::mod_revision(key.as_str(), CompareOp::Equal, number(*at)),

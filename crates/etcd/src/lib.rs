@@ -9,9 +9,12 @@
 
 mod convert;
 mod driver;
+mod rights;
 
+pub use convert::{commit, read};
 pub use driver::{Address, Ask, Driver, Host, Tls};
 pub use etcd_client::Error;
+pub use rights::{permit_host, user_of};
 
 use etcd_client::Client;
 use gang_cluster::change::Refused;
@@ -41,7 +44,7 @@ pub async fn init(address: &Address, keys: &Keys, settings: &Settings) -> Result
     let etcd = |source| InitError::Etcd { endpoints: endpoints.clone(), source };
     let mut client: Client = address.connect().await.map_err(etcd)?;
     let txn = gang_cluster::change::init(keys, settings)?;
-    match convert::commit(&mut client, &txn, 0).await {
+    match commit(&mut client, &txn, 0).await {
         Ok(Outcome::Committed(_)) => Ok(()),
         Ok(Outcome::Conflict(_)) => Err(InitError::Exists),
         Ok(Outcome::Refused(why)) => Err(InitError::Store { endpoints: endpoints.clone(), why }),

@@ -37,7 +37,7 @@ pub struct Event {
 
 /// What must hold of a key, so that a transaction is committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Is {
+pub enum Condition {
     Absent,
     /// Its last change was this revision's.
     ModifiedAt(Revision),
@@ -61,7 +61,7 @@ pub enum Op {
 /// none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Txn {
-    pub compares: Vec<(String, Is)>,
+    pub compares: Vec<(String, Condition)>,
     pub ops: Vec<Op>,
 }
 

@@ -6,7 +6,7 @@ use etcd_client::{
     Client, Compare, CompareOp, Error, EventType, GetOptions, PutOptions, Txn as EtcdTxn, TxnOp,
     TxnOpResponse, WatchResponse,
 };
-use gang_cluster::store::{Event, Is, Item, Op, Outcome, Revision, Snapshot, Txn};
+use gang_cluster::store::{Condition, Event, Item, Op, Outcome, Revision, Snapshot, Txn};
 
 /// A revision of etcd is never negative.
 pub(crate) fn revision(of: i64) -> Revision {
@@ -56,9 +56,11 @@ pub(crate) fn revisions(message: &WatchResponse) -> BTreeMap<Revision, Vec<Event
 /// # Errors
 /// The connection is gone, or etcd cannot be asked. Nothing is known of the transaction then.
 pub async fn commit(client: &mut Client, txn: &Txn, lease: i64) -> Result<Outcome, Error> {
-    let compare = |(key, is): &(String, Is)| match is {
-        Is::Absent => Compare::create_revision(key.as_str(), CompareOp::Equal, 0),
-        Is::ModifiedAt(at) => Compare::mod_revision(key.as_str(), CompareOp::Equal, number(*at)),
+    let compare = |(key, is): &(String, Condition)| match is {
+        Condition::Absent => Compare::create_revision(key.as_str(), CompareOp::Equal, 0),
+        Condition::ModifiedAt(at) => {
+            Compare::mod_revision(key.as_str(), CompareOp::Equal, number(*at))
+        }
     };
     let op = |op: &Op| match op {
         Op::Put { key, value, leased } => {
@@ -67,7 +69,7 @@ pub async fn commit(client: &mut Client, txn: &Txn, lease: i64) -> Result<Outcom
         }
         Op::Delete { key } => TxnOp::delete(key.as_str(), None),
     };
-    let get = |(key, _): &(String, Is)| TxnOp::get(key.as_str(), None);
+    let get = |(key, _): &(String, Condition)| TxnOp::get(key.as_str(), None);
     let sent = EtcdTxn::new()
         .when(txn.compares.iter().map(compare).collect::<Vec<_>>())
         .and_then(txn.ops.iter().map(op).collect::<Vec<_>>())

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use etcd_client::{
-    Certificate, Client, ConnectOptions, Error, Identity, LeaseKeepAliveStream, LeaseKeeper,
+    Certificate, Client, ConnectOptions, Error, LeaseKeepAliveStream, LeaseKeeper,
     PutOptions, TlsOptions, WatchOptions, WatchStream,
 };
 use gang_cluster::change::{Granted, Refused, Wish};
-use gang_cluster::member::{Do, Me, Member, Note, Now, Seen, Ticket};
+use gang_cluster::member::{Identity, Member, Note, Now, Observation, Request, Ticket};
 use gang_cluster::record::decode;
 use gang_cluster::store::{Outcome, Revision, Snapshot};
 use tokio::sync::{mpsc, oneshot};
@@ -59,7 +59,7 @@ impl Address {
         if let Some(tls) = &self.tls {
             let certificates = TlsOptions::new()
                 .ca_certificate(Certificate::from_pem(&tls.ca))
-                .identity(Identity::from_pem(&tls.certificate, &tls.key));
+                .identity(etcd_client::Identity::from_pem(&tls.certificate, &tls.key));
             options = options.with_tls(certificates);
         }
         if let Some((name, password)) = &self.user {
@@ -74,7 +74,7 @@ pub trait Host {
     fn now(&self) -> Now;
     /// The first slice that is not planned yet.
     fn first_slice(&self) -> u64;
-    fn seen(&self) -> Seen;
+    fn seen(&self) -> Observation;
     /// The rows that this host follows may have changed, or what it knows of the others.
     fn changed(&mut self, member: &Member);
     fn note(&mut self, note: Note);
@@ -88,7 +88,7 @@ pub type Ask = (Wish, oneshot::Sender<Result<Granted, Refused>>);
 /// One host's link to etcd.
 pub struct Driver<H> {
     address: Address,
-    me: Me,
+    me: Identity,
     member: Member,
     host: H,
     wishes: mpsc::Receiver<Ask>,
@@ -124,7 +124,7 @@ impl From<Error> for End {
 impl<H: Host> Driver<H> {
     pub fn new(
         address: Address,
-        me: Me,
+        me: Identity,
         keys: gang_cluster::keys::Keys,
         host: H,
         wishes: mpsc::Receiver<Ask>,
@@ -261,16 +261,16 @@ impl<H: Host> Driver<H> {
         Ok(())
     }
 
-    async fn carry_out(&mut self, link: &mut Link, what: Do) -> Result<(), End> {
+    async fn carry_out(&mut self, link: &mut Link, what: Request) -> Result<(), End> {
         let keys = self.member.view().keys().clone();
         match what {
-            Do::Read => {
+            Request::Read => {
                 let prefix = keys.registry();
                 let snapshot = convert::read(&mut link.client, &prefix).await?;
                 link.watch = Some(watch(&mut link.client, &prefix, snapshot.revision).await?);
                 self.read(&snapshot);
             }
-            Do::ReadAlive => {
+            Request::ReadAlive => {
                 let prefix = keys.all_alive();
                 let snapshot = convert::read(&mut link.client, &prefix).await?;
                 let name = |key: &str| key.strip_prefix(&prefix).map(str::to_owned);
@@ -278,7 +278,7 @@ impl<H: Host> Driver<H> {
                 let alive = snapshot.items.iter().filter_map(|it| of(&it.key, &it.value));
                 self.member.read_alive(self.host.now(), alive.collect());
             }
-            Do::Announce { key, value } => {
+            Request::Announce { key, value } => {
                 let options = PutOptions::new().with_lease(link.lease.id);
                 let put = link.client.put(key, value, Some(options)).await;
                 self.member.announced();
@@ -291,7 +291,7 @@ impl<H: Host> Driver<H> {
                     Err(err) => return Err(err.into()),
                 }
             }
-            Do::Commit(txn) => {
+            Request::Commit(txn) => {
                 let outcome = convert::commit(&mut link.client, &txn, link.lease.id).await;
                 let unknown = Outcome::Unknown;
                 self.member.committed(self.host.now(), outcome.as_ref().unwrap_or(&unknown));
@@ -307,7 +307,7 @@ impl<H: Host> Driver<H> {
     }
 
     /// This host.
-    pub fn me(&self) -> &Me {
+    pub fn me(&self) -> &Identity {
         &self.me
     }
 }

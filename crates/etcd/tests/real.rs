@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use gang_cluster::change::{By, Granted, Refused, Wish};
 use gang_cluster::keys::{Key, Keys};
-use gang_cluster::member::{Me, Member, Note, Now, Seen};
+use gang_cluster::member::{Identity, Member, Note, Now, Observation};
 use gang_cluster::record::{Clock, Job, OnHostLost, Owner, Settings, Users, Wanted};
 use gang_cluster::store::{Op, Outcome, Txn};
 use gang_etcd::{Address, Ask, Driver, Host, InitError, commit, init, permit_host, user_of};
@@ -106,10 +106,10 @@ impl Host for Fake {
         self.now().utc_ns / SLICE_NS + 2
     }
 
-    fn seen(&self) -> Seen {
+    fn seen(&self) -> Observation {
         let clock = Clock { source: "chrony".to_owned(), offset_ns: 0, bound_ns: 100_000 };
         let nonces = ["one", "two"].map(str::to_owned).into();
-        Seen { clock, threads: 0, of_users: BTreeMap::new(), parts: Vec::new(), nonces }
+        Observation { clock, threads: 0, of_users: BTreeMap::new(), parts: Vec::new(), nonces }
     }
 
     fn changed(&mut self, member: &Member) {
@@ -135,7 +135,7 @@ impl Running {
     fn start(runtime: &Runtime, address: Address, name: &str, cpus: u32) -> Running {
         let (wishes, asked) = mpsc::channel(8);
         let shown = Arc::new(Mutex::new(Shown::default()));
-        let me = Me {
+        let me = Identity {
             name: name.to_owned(),
             cpus,
             machine: format!("machine of {name}"),

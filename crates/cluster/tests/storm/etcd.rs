@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use gang_cluster::keys::Keys;
-use gang_cluster::store::{Event, Is, Item, Op, Outcome, Revision, Snapshot, Txn};
+use gang_cluster::store::{Condition, Event, Item, Op, Outcome, Revision, Snapshot, Txn};
 
 /// A lease ends so long after it was last kept alive.
 pub const TTL_NS: u64 = 3_000_000_000;
@@ -45,9 +45,9 @@ impl Etcd {
         if self.is_full {
             return Outcome::Refused("mvcc: database space exceeded".to_owned());
         }
-        let holds = |(key, is): &(String, Is)| match (self.keys.get(key), is) {
-            (None, Is::Absent) => true,
-            (Some(stored), Is::ModifiedAt(revision)) => stored.modified == *revision,
+        let holds = |(key, is): &(String, Condition)| match (self.keys.get(key), is) {
+            (None, Condition::Absent) => true,
+            (Some(stored), Condition::ModifiedAt(revision)) => stored.modified == *revision,
             _ => false,
         };
         if !txn.compares.iter().all(holds) {

@@ -6,7 +6,7 @@ use std::fmt;
 use fastrand::Rng;
 use gang_cluster::change::{By, Granted, Refused, Wish, init};
 use gang_cluster::keys::{Key, Keys};
-use gang_cluster::member::{Do, Me, Member, Note, Now, Seen, Ticket};
+use gang_cluster::member::{Identity, Member, Note, Now, Observation, Request, Ticket};
 use gang_cluster::record::{
     Alive, Clock, Host, Job, OnHostLost, Owner, Settings, Users, Wanted, decode,
 };
@@ -116,8 +116,6 @@ struct Node {
     nonces: BTreeSet<String>,
     threads: u32,
     was_set_back: bool,
-    /// How often the registry had been restored when the host read it last.
-    epoch: u64,
 }
 
 struct World {
@@ -245,12 +243,11 @@ impl World {
             nonces: BTreeSet::new(),
             threads: 0,
             was_set_back: false,
-            epoch: 0,
         }
     }
 
     fn member(&self, name: &str, cpus: u32, machine: &str) -> Member {
-        let me = Me {
+        let me = Identity {
             name: name.to_owned(),
             cpus,
             machine: machine.to_owned(),
@@ -339,7 +336,7 @@ impl World {
                 None => {}
             }
         }
-        let seen = Seen {
+        let seen = Observation {
             clock: Clock { source: "chrony".into(), offset_ns: 0, bound_ns: host.bound_ns },
             threads: host.threads,
             of_users: BTreeMap::new(),
@@ -363,14 +360,13 @@ impl World {
             let late_ms = if is_slow { self.rng.u64(0..8_000) } else { self.rng.u64(0..8) };
             let arrives_ns = self.now_ns + late_ms * MS;
             match what {
-                Do::Read => {
+                Request::Read => {
                     let snapshot = self.etcd.snapshot(&self.keys.registry());
                     let host = &mut self.hosts[at];
                     (host.watched, host.watch) = (snapshot.revision, VecDeque::new());
-                    host.epoch = self.epoch;
                     host.member.read(local, host.first, &snapshot);
                 }
-                Do::ReadAlive => {
+                Request::ReadAlive => {
                     let prefix = self.keys.all_alive();
                     let items = self.etcd.snapshot(&prefix).items;
                     let name = |key: &str| key.strip_prefix(&prefix).unwrap().to_owned();
@@ -378,14 +374,14 @@ impl World {
                     let mail = Mail::Alive(alive.collect());
                     self.hosts[at].mail.push_back((arrives_ns, mail));
                 }
-                Do::Announce { key, value } => {
+                Request::Announce { key, value } => {
                     let ops = vec![gang_cluster::store::Op::Put { key, value, leased: true }];
                     let txn = Txn { compares: Vec::new(), ops };
                     self.etcd.commit(&self.keys, &name, &txn, self.now_ns);
                     self.check_registry();
                     self.hosts[at].mail.push_back((arrives_ns, Mail::Announced));
                 }
-                Do::Commit(txn) => {
+                Request::Commit(txn) => {
                     let outcome = self.commit(&name, &txn);
                     self.hosts[at].mail.push_back((arrives_ns, Mail::Outcome(outcome)));
                 }
@@ -426,7 +422,14 @@ impl World {
                 taken = taken.union(&slot.cpus);
             }
             assert!(taken.last().is_none_or(|last| last < host.cpus), "{}: {taken}", host.name);
-            let change = (host.epoch, step.change);
+            // After a restore changes have the numbers of others.
+            let says_so = |epoch: &u64| {
+                let steps = self.steps.get(&(*epoch, step.change));
+                let of_host = steps.and_then(|steps| steps.get(&host.name));
+                of_host.is_some_and(|it| it.slots(slice) == slots && it.from_slice <= slice)
+            };
+            let epoch = (0..=self.epoch).rev().find(says_so).unwrap_or(self.epoch);
+            let change = (epoch, step.change);
             let of_change = self.steps.get(&change).and_then(|steps| steps.get(&host.name));
             let is_early = of_change.is_some_and(|it| slice < it.from_slice);
             assert!(!is_early || host.was_set_back, "{}: {change:?} at {slice}", host.name);

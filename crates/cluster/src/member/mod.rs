@@ -15,7 +15,7 @@
 //! - *nonce*: what the host calls its own job, before the registry has given it a number.
 //!
 //! Algorithm.
-//! 1. A wish is worked out from what was read ([`change::draft`]). A conflict means that another
+//! 1. A wish is worked out from what was read ([`crate::change::draft`]). A conflict means that another
 //!    host was first: once its change was read, the wish is worked out anew.
 //! 2. Where no answer came, the wish waits until the registry was read again. Wishes that were
 //!    granted are then found to be so, and change nothing.
@@ -30,14 +30,17 @@
 //! Properties: the timeline depends only on revisions that were read and on when; each wish has one
 //! answer; nothing is sent while something is in flight.
 
+mod judge;
+mod next;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use gang_schedule::matrix::HostId;
 use gang_schedule::{JobId, Slot, clock};
 
-use crate::change::{self, Draft, Granted, Inputs, Refused, Wish};
+use crate::change::{Granted, Refused, Wish};
 use crate::keys::Keys;
-use crate::record::{Alive, Clock, Fault, State, encode};
+use crate::record::{Alive, Clock, Fault, State};
 use crate::store::{Event, Outcome, Revision, Snapshot, Txn};
 use crate::timeline::{Step, Timeline};
 use crate::view::View;
@@ -47,20 +50,10 @@ pub type Ticket = u64;
 
 /// A wish whose transaction was not answered is given up after this time.
 pub const WAIT_NS: u64 = 5_000_000_000;
-/// The knowledge of hosts that are alive is read anew when it is older.
-const ALIVE_NS: u64 = 5_000_000_000;
-/// The shortest and the longest time between two announcements.
-const ANNOUNCE_NS: (u64, u64) = (500_000_000, 10_000_000_000);
-/// The time between two looks of the host that adjusts.
-const TEND_NS: u64 = 10_000_000_000;
 /// The longest wait after the first conflict of a wish; it doubles with each.
 const BACKOFF_NS: u64 = 2_000_000;
 /// The most wishes that wait.
 const WISHES_MAX: usize = 256;
-/// A wish of the host itself that was refused comes again after this time.
-const RETRY_NS: u64 = 2_000_000_000;
-/// A clock may be off by this part of a slice.
-const CLOCK_PART: u64 = 20;
 
 /// A moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +66,7 @@ pub struct Now {
 
 /// This host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Me {
+pub struct Identity {
     pub name: String,
     pub cpus: u32,
     /// The machine id.
@@ -86,7 +79,7 @@ pub struct Me {
 
 /// What the host sees of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct Observation {
     pub clock: Clock,
     pub threads: u32,
     pub of_users: BTreeMap<u32, u32>,
@@ -99,7 +92,7 @@ pub struct Seen {
 
 /// The next thing that the driver is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Do {
+pub enum Request {
     /// Read the registry whole, then watch it from the next revision on.
     Read,
     /// Read the keys of all hosts that are alive.
@@ -165,7 +158,7 @@ impl Waiting {
 /// A host of the cluster.
 #[derive(Debug, Clone)]
 pub struct Member {
-    me: Me,
+    me: Identity,
     view: View,
     link: Link,
     alive: BTreeMap<String, Alive>,
@@ -180,7 +173,7 @@ pub struct Member {
     answers: Vec<(Ticket, Result<Granted, Refused>)>,
     notes: Vec<Note>,
     timeline: Timeline,
-    seen: Option<Seen>,
+    seen: Option<Observation>,
     unwilling: Option<String>,
     /// It counts slices wrongly: nothing that it changes could name one.
     is_out_of_time: bool,
@@ -200,7 +193,7 @@ pub struct Member {
 }
 
 impl Member {
-    pub fn new(me: Me, keys: Keys) -> Member {
+    pub fn new(me: Identity, keys: Keys) -> Member {
         Member {
             me,
             view: View::new(keys),
@@ -438,213 +431,13 @@ impl Member {
     }
 
     /// What the host sees of itself. A clock that is too bad ends the rows from the next slice on.
-    pub fn see(&mut self, seen: Seen) {
+    pub fn see(&mut self, seen: Observation) {
         self.seen = Some(seen);
         self.judge();
     }
 
-    /// Decides whether this host follows rows.
-    fn judge(&mut self) {
-        let by_clock = self.wrong_time();
-        self.is_out_of_time = by_clock.is_some();
-        let known = self.view.hosts().get(&self.me.name);
-        let by_cpus = known.filter(|host| host.cpus != self.me.cpus).map(|host| {
-            let (here, there) = (self.me.cpus, host.cpus);
-            format!("it has {here} CPUs, and {there} in the cluster, where its jobs must end first")
-        });
-        let unwilling = by_clock.or(by_cpus);
-        if unwilling.is_some() != self.unwilling.is_some() {
-            self.notes.push(Note::Unwilling(unwilling.clone()));
-        }
-        self.unwilling = unwilling;
-    }
-
-    /// Why the slices of this host are not those of the cluster, if so.
-    fn wrong_time(&self) -> Option<String> {
-        let here_ns = self.me.slice_ns;
-        let ms = |ns: u64| ns as f64 / 1e6;
-        let of_cluster = self.view.settings().map(|settings| settings.slice_ns);
-        if let Some(there_ns) = of_cluster.filter(|&there_ns| there_ns != here_ns) {
-            let (here, there) = (ms(here_ns), ms(there_ns));
-            return Some(format!("its slices are {here} ms long, and the cluster's {there} ms"));
-        }
-        let (bound_ns, most_ns) = (self.seen.as_ref()?.clock.bound_ns, here_ns / CLOCK_PART);
-        (bound_ns > most_ns).then(|| {
-            let (bound_us, most_us) = (bound_ns / 1_000, most_ns / 1_000);
-            let slice = ms(here_ns);
-            format!("its clock may be {bound_us} µs off; slices of {slice} ms permit {most_us} µs")
-        })
-    }
-
-    /// The next thing to do, if any.
-    pub fn next(&mut self, now: Now) -> Option<Do> {
-        let now_ns = now.monotonic_ns;
-        self.give_up(now_ns);
-        if self.is_busy || self.flight.as_ref().is_some_and(|it| !it.is_unanswered) {
-            return None;
-        }
-        match self.link {
-            Link::Away => None,
-            Link::Reading => {
-                self.is_busy = true;
-                Some(Do::Read)
-            }
-            Link::Up => self.announce(now_ns).or_else(|| self.change(now)),
-        }
-    }
-
-    /// Answers `Unanswered` to a wish whose outcome has not come within [`WAIT_NS`].
-    fn give_up(&mut self, now_ns: u64) {
-        let is_over = |flight: &Flight| flight.is_unanswered && flight.since_ns + WAIT_NS <= now_ns;
-        if let Some(flight) = self.flight.take_if(|flight| is_over(flight)) {
-            self.answer(flight.of.ticket, Err(Refused::Unanswered));
-        }
-    }
-
     fn answer(&mut self, ticket: Option<Ticket>, answer: Result<Granted, Refused>) {
         self.answers.extend(ticket.map(|ticket| (ticket, answer)));
-    }
-
-    /// The key that says that this host is alive, where it is to be written.
-    fn announce(&mut self, now_ns: u64) -> Option<Do> {
-        let (seen, host) = (self.seen.as_ref()?, self.host());
-        let read = self.view.revision();
-        let alive = Alive {
-            boot: self.me.boot.clone(),
-            read,
-            clock: seen.clock.clone(),
-            threads: seen.threads,
-            of_users: seen.of_users.clone(),
-            took_ns: self.took_ns,
-            unwilling: self.unwilling.clone(),
-            parts: seen.parts.iter().map(|job| job.0).collect(),
-        };
-        host?;
-        let is_due = match &self.announced {
-            None => true,
-            Some((at_ns, before)) => {
-                let (least_ns, most_ns) = ANNOUNCE_NS;
-                let is_other = before.unwilling != alive.unwilling
-                    || before.parts != alive.parts
-                    || before.took_ns < alive.took_ns;
-                now_ns >= at_ns + if is_other { least_ns } else { most_ns }
-            }
-        };
-        if !is_due {
-            return None;
-        }
-        let key = self.view.keys().alive(&self.me.name);
-        let value = encode(&alive);
-        (self.announced, self.took_ns, self.is_busy) = (Some((now_ns, alive)), 0, true);
-        Some(Do::Announce { key, value })
-    }
-
-    /// The next wish as a transaction.
-    fn change(&mut self, now: Now) -> Option<Do> {
-        let now_ns = now.monotonic_ns;
-        if self.view.revision() < self.read_first || self.flight.is_some() {
-            return None;
-        }
-        self.wish_for_itself(now_ns);
-        if now_ns < self.waits_until_ns {
-            return None;
-        }
-        while let Some(of) = self.wishes.pop_front() {
-            let is_known = self.alive_ns.is_some_and(|at_ns| now_ns < at_ns + ALIVE_NS);
-            let needs_alive = matches!(of.wish, Wish::Register(_) | Wish::Tend);
-            if needs_alive && !is_known {
-                self.wishes.push_front(of);
-                self.is_busy = true;
-                return Some(Do::ReadAlive);
-            }
-            let has_to_know = self.is_out_of_time && !of.wish.needs_no_clock();
-            if let Some(why) = self.unwilling.clone().filter(|_| has_to_know) {
-                let host = self.me.name.clone();
-                self.refuse(now, of, Refused::Unwilling { host, why });
-                continue;
-            }
-            let after_ms = self.view.settings().map_or(u64::MAX, |it| it.lost_after_ms);
-            let after_ns = after_ms.saturating_mul(1_000_000);
-            let is_lost =
-                |(_, since_ns): &(&String, &u64)| now_ns.saturating_sub(**since_ns) >= after_ns;
-            let lost = self.missing.iter().filter(is_lost).map(|(name, _)| name.clone()).collect();
-            let from = Inputs {
-                view: &self.view,
-                alive: &self.alive,
-                lost: &lost,
-                host: &self.me.name,
-                machine: &self.me.machine,
-                now_ns: now.utc_ns,
-            };
-            match change::draft(from, &of.wish) {
-                Ok(Draft { txn, granted }) if txn.ops.is_empty() => {
-                    if of.wish == Wish::Tend {
-                        self.tended_ns = Some(now_ns);
-                    }
-                    self.answer(of.ticket, Ok(granted));
-                }
-                Ok(Draft { txn, granted }) => {
-                    let (since_ns, is_unanswered) = (now_ns, false);
-                    self.flight = Some(Flight { of, granted, since_ns, is_unanswered });
-                    return Some(Do::Commit(txn));
-                }
-                Err(why) => self.refuse(now, of, why),
-            }
-        }
-        None
-    }
-
-    /// The wishes that nobody asked for. They come first: users' wishes must not keep the matrix
-    /// from being tended.
-    fn wish_for_itself(&mut self, now_ns: u64) {
-        let has_to_wait = self.refused_ns.is_some_and(|at_ns| now_ns < at_ns + RETRY_NS);
-        let can = self.view.settings().is_some() && !has_to_wait;
-        if !can || self.wishes.front().is_some_and(|of| of.ticket.is_none()) {
-            return;
-        }
-        let is_willing = !self.is_out_of_time && self.view.newer().is_none();
-        let of_me = self.view.hosts().get(&self.me.name);
-        let is_in = self.host().is_some();
-        let join = || {
-            let Me { cpus, machine, .. } = self.me.clone();
-            Some(Wish::Join { cpus, machine })
-        };
-        let wish = if self.is_adjuster() && !(is_willing && self.wants_in) {
-            Some(Wish::Resign)
-        } else if let Some(job) = self.forgotten() {
-            Some(Wish::Remove { job })
-        } else if !self.wants_in {
-            None
-        } else if of_me.is_none() {
-            join()
-        } else if self.view.adjuster().is_none() && is_in && is_willing {
-            Some(Wish::Elect)
-        } else if self.is_adjuster() && self.tended_ns.is_none_or(|at| now_ns >= at + TEND_NS) {
-            Some(Wish::Tend)
-        } else if is_in && of_me.is_some_and(|it| it.cpus != self.me.cpus) {
-            join()
-        } else {
-            None
-        };
-        if let Some(wish) = wish {
-            self.wishes.push_front(Waiting::own(wish));
-        }
-    }
-
-    /// A record of this host whose job is not here any more.
-    fn forgotten(&self) -> Option<JobId> {
-        let nonces = &self.seen.as_ref()?.nonces;
-        let mut records = self.view.records(&self.me.name);
-        let is_asked = |id: JobId| self.wishes.iter().any(|of| of.wish == Wish::Remove { job: id });
-        // A job that was killed while this host was lost has no entries any more.
-        let is_over = |id: JobId, nonce: &String| {
-            !nonces.contains(nonce)
-                || self.view.job(id).is_none_or(|(home, _)| home != self.me.name)
-        };
-        let lost = records.find(|(id, it)| is_over(*id, &it.nonce) && !is_asked(*id));
-        // Another machine of this name has jobs of its own.
-        let is_mine = self.view.hosts().get(&self.me.name).is_none_or(|_| self.host().is_some());
-        lost.map(|(id, _)| id).filter(|_| is_mine)
     }
 
     /// The timeline goes on with what was read.

@@ -1,0 +1,127 @@
+//! The work of the host that adjusts: jobs of lost hosts, records of nobody, and loads that changed.
+
+use std::collections::BTreeSet;
+
+use gang_schedule::JobId;
+use gang_schedule::matrix::HostId;
+
+use super::{Draft, Drafting, Granted, Refused, from_slice};
+use crate::keys::Key;
+use crate::record::{Entries, OnHostLost, State, Wanted, encode};
+use crate::store::{BYTES_MAX, OPS_MAX, Op};
+
+impl Drafting<'_> {
+    /// Does the first of these that there is to do: jobs that lost hosts are marked, jobs that
+    /// nobody has any more are cleared, entries that contradict others are released, the matrix is
+    /// adjusted.
+    pub(super) fn tend(mut self) -> Result<Draft, Refused> {
+        if self.mark_lost()? || self.clear_abandoned()? || self.release_contradicting()? {
+            return Ok(self.done());
+        }
+        let change = self.loaded().adjust();
+        let lead_ns = self.lead();
+        if change.placed.is_empty() && lead_ns == self.state.lead_ns {
+            return Ok(self.nothing());
+        }
+        let longer_ns = lead_ns.max(self.state.lead_ns);
+        self.from_slice = from_slice(self.matrix, self.from.now_ns, self.state, longer_ns);
+        self.place(&change, None);
+        let (from_slice, state) = (self.from_slice, State { lead_ns, ..self.state.clone() });
+        Ok(self.finish(Granted::Done { from_slice }, state))
+    }
+
+    /// Jobs of which a host is lost are marked, suspended or released as their owners chose; those
+    /// whose hosts are back are so no longer. As many as one change can have.
+    fn mark_lost(&mut self) -> Result<bool, Refused> {
+        let view = self.from.view;
+        let numbers = |is: &dyn Fn(&str) -> bool| -> BTreeSet<HostId> {
+            let hosts = view.hosts().iter().filter(|(name, _)| is(name));
+            hosts.map(|(_, host)| HostId(host.number)).collect()
+        };
+        let away = numbers(&|name| !self.from.alive.contains_key(name));
+        let gone = numbers(&|name| self.from.lost.contains(name));
+        let mut matrix = None;
+        let before = self.ops.len();
+        let mut bytes = 0;
+        for (id, _, job) in view.jobs() {
+            let Some(entries) = view.entries(id) else { continue };
+            let known = entries.lost();
+            if gone.is_empty() && known.is_empty() {
+                continue;
+            }
+            let Ok((span, _)) = entries.decode(view.columns_max()) else { continue };
+            // A host that has just gone is not lost yet; one that was lost is so until it is back.
+            let is_lost = |host: &HostId| {
+                gone.contains(host) || (known.contains(host) && away.contains(host))
+            };
+            let lost: BTreeSet<HostId> = span.cpus.into_keys().filter(is_lost).collect();
+            if lost == known {
+                continue;
+            }
+            let is_release = !lost.is_subset(&known) && job.on_host_lost == OnHostLost::Release;
+            // A release may move as many as a change can.
+            if is_release && self.ops.len() > before {
+                break;
+            }
+            let mut entries = entries.clone();
+            entries.lose(&lost);
+            let matrix = matrix.get_or_insert_with(|| self.matrix.clone());
+            match (lost.is_subset(&known), job.on_host_lost, entries.wanted) {
+                (false, OnHostLost::Suspend, Wanted::Run) => {
+                    self.turn_to(matrix, id, entries, Wanted::Suspend)?;
+                }
+                (false, OnHostLost::Release, Wanted::Run | Wanted::Suspend) => {
+                    self.turn_to(matrix, id, entries, Wanted::Release)?;
+                    break;
+                }
+                _ => self.put(&Key::Entries(id), encode(&entries)),
+            }
+            if let Some(Op::Put { value, .. }) = self.ops.last() {
+                bytes += value.len();
+            }
+            if self.ops.len() + 2 >= OPS_MAX || bytes > BYTES_MAX / 2 {
+                break;
+            }
+        }
+        Ok(self.ops.len() > before)
+    }
+
+    /// Entries without the record of a job are nobody's, and so are those of a host that has left.
+    /// A job that is killed ends without the host where it was registered, if that is lost.
+    fn clear_abandoned(&mut self) -> Result<bool, Refused> {
+        let view = self.from.view;
+        let is_abandoned = |(id, entries): &(JobId, &Entries)| {
+            let key = Key::Job { host: entries.from.clone(), job: *id };
+            // A record that cannot be read is there all the same.
+            let is_unreadable = view.fault(&view.keys().of(&key)).is_some();
+            let has_home = view.hosts().contains_key(&entries.from);
+            let is_over = entries.wanted == Wanted::Kill && self.from.lost.contains(&entries.from);
+            (view.job(*id).is_none() && !is_unreadable) || !has_home || is_over
+        };
+        let Some((id, _)) = view.all_entries().find(is_abandoned) else { return Ok(false) };
+        self.clear(id)?;
+        Ok(true)
+    }
+
+    /// Linux alone schedules a job whose entries cannot be, until its owner resumes it.
+    fn release_contradicting(&mut self) -> Result<bool, Refused> {
+        let Some(&id) = self.from.view.contradicting().first() else { return Ok(false) };
+        let Some(entries) = self.from.view.entries(id) else { return Ok(false) };
+        self.turn_to(&mut self.matrix.clone(), id, entries.clone(), Wanted::Release)?;
+        Ok(true)
+    }
+
+    /// The lead that the slowest host needs: it rises at once, and falls slowly. Where no change
+    /// was measured, it stays.
+    fn lead(&self) -> u64 {
+        let took_ns = self.from.alive.values().map(|alive| alive.took_ns).max().unwrap_or(0);
+        let lead_ns = self.state.lead_ns;
+        let lead_ns = match took_ns {
+            0 => lead_ns,
+            _ if took_ns > lead_ns - lead_ns / 8 => took_ns.saturating_mul(2),
+            _ if took_ns < lead_ns / 4 => lead_ns / 2,
+            _ => lead_ns,
+        };
+        lead_ns.clamp(*State::LEAD_NS.start(), *State::LEAD_NS.end())
+    }
+}

@@ -1,0 +1,41 @@
+//! Whether this host follows rows: its slices must be those of the cluster, and its CPUs its columns.
+
+use super::{Member, Note};
+
+/// A clock may be off by this part of a slice.
+const CLOCK_PART: u64 = 20;
+
+impl Member {
+    /// Decides whether this host follows rows.
+    pub(super) fn judge(&mut self) {
+        let by_clock = self.wrong_time();
+        self.is_out_of_time = by_clock.is_some();
+        let known = self.view.hosts().get(&self.me.name);
+        let by_cpus = known.filter(|host| host.cpus != self.me.cpus).map(|host| {
+            let (here, there) = (self.me.cpus, host.cpus);
+            format!("it has {here} CPUs, and {there} in the cluster, where its jobs must end first")
+        });
+        let unwilling = by_clock.or(by_cpus);
+        if unwilling.is_some() != self.unwilling.is_some() {
+            self.notes.push(Note::Unwilling(unwilling.clone()));
+        }
+        self.unwilling = unwilling;
+    }
+
+    /// Why the slices of this host are not those of the cluster, if so.
+    fn wrong_time(&self) -> Option<String> {
+        let here_ns = self.me.slice_ns;
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let of_cluster = self.view.settings().map(|settings| settings.slice_ns);
+        if let Some(there_ns) = of_cluster.filter(|&there_ns| there_ns != here_ns) {
+            let (here, there) = (ms(here_ns), ms(there_ns));
+            return Some(format!("its slices are {here} ms long, and the cluster's {there} ms"));
+        }
+        let (bound_ns, most_ns) = (self.seen.as_ref()?.clock.bound_ns, here_ns / CLOCK_PART);
+        (bound_ns > most_ns).then(|| {
+            let (bound_us, most_us) = (bound_ns / 1_000, most_ns / 1_000);
+            let slice = ms(here_ns);
+            format!("its clock may be {bound_us} µs off; slices of {slice} ms permit {most_us} µs")
+        })
+    }
+}

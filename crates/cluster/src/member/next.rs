@@ -1,0 +1,185 @@
+//! The next thing that the driver is to do: read, announce, or work a wish out.
+
+use gang_schedule::JobId;
+
+use super::{Flight, Identity, Link, Member, Now, Request, WAIT_NS, Waiting};
+use crate::change::{self, Draft, Inputs, Refused, Wish};
+use crate::record::{Alive, encode};
+
+/// The knowledge of hosts that are alive is read anew when it is older.
+const ALIVE_NS: u64 = 5_000_000_000;
+/// The shortest and the longest time between two announcements.
+const ANNOUNCE_NS: (u64, u64) = (500_000_000, 10_000_000_000);
+/// The time between two looks of the host that adjusts.
+const TEND_NS: u64 = 10_000_000_000;
+/// A wish of the host itself that was refused comes again after this time.
+const RETRY_NS: u64 = 2_000_000_000;
+
+impl Member {
+    /// The next thing to do, if any.
+    pub fn next(&mut self, now: Now) -> Option<Request> {
+        let now_ns = now.monotonic_ns;
+        self.give_up(now_ns);
+        if self.is_busy || self.flight.as_ref().is_some_and(|it| !it.is_unanswered) {
+            return None;
+        }
+        match self.link {
+            Link::Away => None,
+            Link::Reading => {
+                self.is_busy = true;
+                Some(Request::Read)
+            }
+            Link::Up => self.announce(now_ns).or_else(|| self.change(now)),
+        }
+    }
+
+    /// Answers `Unanswered` to a wish whose outcome has not come within [`WAIT_NS`].
+    fn give_up(&mut self, now_ns: u64) {
+        let is_over = |flight: &Flight| flight.is_unanswered && flight.since_ns + WAIT_NS <= now_ns;
+        if let Some(flight) = self.flight.take_if(|flight| is_over(flight)) {
+            self.answer(flight.of.ticket, Err(Refused::Unanswered));
+        }
+    }
+
+    /// The key that says that this host is alive, where it is to be written.
+    fn announce(&mut self, now_ns: u64) -> Option<Request> {
+        let (seen, host) = (self.seen.as_ref()?, self.host());
+        let read = self.view.revision();
+        let alive = Alive {
+            boot: self.me.boot.clone(),
+            read,
+            clock: seen.clock.clone(),
+            threads: seen.threads,
+            of_users: seen.of_users.clone(),
+            took_ns: self.took_ns,
+            unwilling: self.unwilling.clone(),
+            parts: seen.parts.iter().map(|job| job.0).collect(),
+        };
+        host?;
+        let is_due = match &self.announced {
+            None => true,
+            Some((at_ns, before)) => {
+                let (least_ns, most_ns) = ANNOUNCE_NS;
+                let is_other = before.unwilling != alive.unwilling
+                    || before.parts != alive.parts
+                    || before.took_ns < alive.took_ns;
+                now_ns >= at_ns + if is_other { least_ns } else { most_ns }
+            }
+        };
+        if !is_due {
+            return None;
+        }
+        let key = self.view.keys().alive(&self.me.name);
+        let value = encode(&alive);
+        (self.announced, self.took_ns, self.is_busy) = (Some((now_ns, alive)), 0, true);
+        Some(Request::Announce { key, value })
+    }
+
+    /// The next wish as a transaction.
+    fn change(&mut self, now: Now) -> Option<Request> {
+        let now_ns = now.monotonic_ns;
+        if self.view.revision() < self.read_first || self.flight.is_some() {
+            return None;
+        }
+        self.wish_for_itself(now_ns);
+        if now_ns < self.waits_until_ns {
+            return None;
+        }
+        while let Some(of) = self.wishes.pop_front() {
+            let is_known = self.alive_ns.is_some_and(|at_ns| now_ns < at_ns + ALIVE_NS);
+            let needs_alive = matches!(of.wish, Wish::Register(_) | Wish::Tend);
+            if needs_alive && !is_known {
+                self.wishes.push_front(of);
+                self.is_busy = true;
+                return Some(Request::ReadAlive);
+            }
+            let has_to_know = self.is_out_of_time && !of.wish.needs_no_clock();
+            if let Some(why) = self.unwilling.clone().filter(|_| has_to_know) {
+                let host = self.me.name.clone();
+                self.refuse(now, of, Refused::Unwilling { host, why });
+                continue;
+            }
+            let after_ms = self.view.settings().map_or(u64::MAX, |it| it.lost_after_ms);
+            let after_ns = after_ms.saturating_mul(1_000_000);
+            let is_lost =
+                |(_, since_ns): &(&String, &u64)| now_ns.saturating_sub(**since_ns) >= after_ns;
+            let lost = self.missing.iter().filter(is_lost).map(|(name, _)| name.clone()).collect();
+            let from = Inputs {
+                view: &self.view,
+                alive: &self.alive,
+                lost: &lost,
+                host: &self.me.name,
+                machine: &self.me.machine,
+                now_ns: now.utc_ns,
+            };
+            match change::draft(from, &of.wish) {
+                Ok(Draft { txn, granted }) if txn.ops.is_empty() => {
+                    if of.wish == Wish::Tend {
+                        self.tended_ns = Some(now_ns);
+                    }
+                    self.answer(of.ticket, Ok(granted));
+                }
+                Ok(Draft { txn, granted }) => {
+                    let (since_ns, is_unanswered) = (now_ns, false);
+                    self.flight = Some(Flight { of, granted, since_ns, is_unanswered });
+                    return Some(Request::Commit(txn));
+                }
+                Err(why) => self.refuse(now, of, why),
+            }
+        }
+        None
+    }
+
+    /// The wishes that nobody asked for. They come first: users' wishes must not keep the matrix
+    /// from being tended.
+    fn wish_for_itself(&mut self, now_ns: u64) {
+        let has_to_wait = self.refused_ns.is_some_and(|at_ns| now_ns < at_ns + RETRY_NS);
+        let can = self.view.settings().is_some() && !has_to_wait;
+        if !can || self.wishes.front().is_some_and(|of| of.ticket.is_none()) {
+            return;
+        }
+        let is_willing = !self.is_out_of_time && self.view.newer().is_none();
+        let of_me = self.view.hosts().get(&self.me.name);
+        let is_in = self.host().is_some();
+        let join = || {
+            let Identity { cpus, machine, .. } = self.me.clone();
+            Some(Wish::Join { cpus, machine })
+        };
+        let wish = if self.is_adjuster() && !(is_willing && self.wants_in) {
+            Some(Wish::Resign)
+        } else if let Some(job) = self.forgotten() {
+            Some(Wish::Remove { job })
+        } else if !self.wants_in {
+            None
+        } else if of_me.is_none() {
+            join()
+        } else if self.view.adjuster().is_none() && is_in && is_willing {
+            Some(Wish::Elect)
+        } else if self.is_adjuster() && self.tended_ns.is_none_or(|at| now_ns >= at + TEND_NS) {
+            Some(Wish::Tend)
+        } else if is_in && of_me.is_some_and(|it| it.cpus != self.me.cpus) {
+            join()
+        } else {
+            None
+        };
+        if let Some(wish) = wish {
+            self.wishes.push_front(Waiting::own(wish));
+        }
+    }
+
+    /// A record of this host whose job is not here any more.
+    fn forgotten(&self) -> Option<JobId> {
+        let nonces = &self.seen.as_ref()?.nonces;
+        let mut records = self.view.records(&self.me.name);
+        let is_asked = |id: JobId| self.wishes.iter().any(|of| of.wish == Wish::Remove { job: id });
+        // A job that was killed while this host was lost has no entries any more.
+        let is_over = |id: JobId, nonce: &String| {
+            !nonces.contains(nonce)
+                || self.view.job(id).is_none_or(|(home, _)| home != self.me.name)
+        };
+        let lost = records.find(|(id, it)| is_over(*id, &it.nonce) && !is_asked(*id));
+        // Another machine of this name has jobs of its own.
+        let is_mine = self.view.hosts().get(&self.me.name).is_none_or(|_| self.host().is_some());
+        lost.map(|(id, _)| id).filter(|_| is_mine)
+    }
+}

@@ -1,0 +1,246 @@
+//! Wishes that are refused: each with a reason, and without a change.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gang_cluster::change::{By, Draft, Granted, Inputs, Refused, Wish, draft, init};
+use gang_cluster::keys::{Key, Keys};
+use gang_cluster::record::{
+    Alive, Clock, Fault, Job, OnHostLost, Owner, Settings, Users, Wanted, encode,
+};
+use gang_cluster::store::{Event, Item, Op, Snapshot};
+use gang_cluster::view::View;
+use gang_schedule::JobId;
+
+const NOW_NS: u64 = 1_000_000_000_000_000_000;
+
+/// A registry, and the host that wishes.
+struct Registry {
+    view: View,
+    alive: BTreeMap<String, Alive>,
+    lost: BTreeSet<String>,
+}
+
+fn settings() -> Settings {
+    Settings {
+        id: "one".to_owned(),
+        slice_ns: 20_000_000,
+        rows: 16,
+        by_program: true,
+        users: Users::Name,
+        lost_after_ms: 30_000,
+    }
+}
+
+fn alive(unwilling: Option<&str>) -> Alive {
+    Alive {
+        boot: "kernel".to_owned(),
+        read: 1,
+        clock: Clock { source: "chrony".to_owned(), offset_ns: 0, bound_ns: 1_000 },
+        threads: 0,
+        of_users: BTreeMap::new(),
+        took_ns: 0,
+        unwilling: unwilling.map(str::to_owned),
+        parts: BTreeSet::new(),
+    }
+}
+
+fn job(hosts: &[(&str, u32)]) -> Job {
+    Job {
+        name: "job".to_owned(),
+        owner: Owner { uid: 1000, name: "ada".to_owned(), by_root: false },
+        class: "batch".to_owned(),
+        weight: 100,
+        cpus: hosts.iter().map(|&(host, cpus)| (host.to_owned(), cpus)).collect(),
+        on_host_lost: OnHostLost::Mark,
+        registered_at_ns: 0,
+        nonce: "nonce".to_owned(),
+    }
+}
+
+fn by(name: &str) -> By {
+    By { uid: 1000, name: name.to_owned() }
+}
+
+impl Registry {
+    /// Three hosts of four CPUs that are alive, and one that is away.
+    fn new() -> Registry {
+        let keys = Keys::new("test").unwrap();
+        let mut view = View::new(keys.clone());
+        view.read(&Snapshot::default());
+        let mut registry = Registry { view, alive: BTreeMap::new(), lost: BTreeSet::new() };
+        registry.commit(&init(&keys, &settings()).unwrap().ops);
+        for host in ["a", "b", "c", "d"] {
+            registry.granted(host, &Wish::Join { cpus: 4, machine: format!("of {host}") });
+            registry.alive.insert(host.to_owned(), alive(None));
+        }
+        registry.alive.remove("d");
+        registry
+    }
+
+    fn commit(&mut self, ops: &[Op]) {
+        let event = |op: &Op| match op {
+            Op::Put { key, value, .. } => Event { key: key.clone(), value: Some(value.clone()) },
+            Op::Delete { key } => Event { key: key.clone(), value: None },
+        };
+        let events: Vec<Event> = ops.iter().map(event).collect();
+        self.view.follow(self.view.revision() + 1, &events);
+    }
+
+    fn write(&mut self, key: &Key, value: &str) {
+        let key = self.view.keys().of(key);
+        self.commit(&[Op::Put { key, value: value.to_owned(), leased: false }]);
+    }
+
+    fn draft(&self, host: &str, wish: &Wish) -> Result<Draft, Refused> {
+        let machine = format!("of {host}");
+        let Registry { view, alive, lost } = self;
+        draft(Inputs { view, alive, lost, host, machine: &machine, now_ns: NOW_NS }, wish)
+    }
+
+    fn granted(&mut self, host: &str, wish: &Wish) -> Granted {
+        let draft = self.draft(host, wish).unwrap();
+        self.commit(&draft.txn.ops);
+        draft.granted
+    }
+
+    fn refused(&self, host: &str, wish: &Wish) -> String {
+        self.draft(host, wish).unwrap_err().to_string()
+    }
+
+    fn job(&mut self) -> JobId {
+        match self.granted("a", &Wish::Register(job(&[("a", 2), ("b", 2)]))) {
+            Granted::Registered { job, .. } => job,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn job_on_hosts_that_will_not_have_it() {
+    let mut registry = Registry::new();
+    registry.alive.insert("c".to_owned(), alive(Some("its clock is off")));
+    for (hosts, why) in [
+        (vec![("a", 1), ("x", 1)], "host x is not in the cluster"),
+        (vec![("a", 1), ("d", 1)], "host d is in the cluster, and away"),
+        (vec![("a", 1), ("c", 1)], "host c takes no spanning jobs: its clock is off"),
+        (vec![("a", 1)], "a spanning job has CPUs on two hosts at least; this one has 1"),
+        (vec![("a", 1), ("b", 5)], "the job asks for 5 CPUs on host 1, which has 4"),
+        (vec![("a", 1), ("b", 0)], "the job asks for 0 CPUs on host 1, which has 4"),
+    ] {
+        assert_eq!(registry.refused("a", &Wish::Register(job(&hosts))), why);
+    }
+    let weightless = Job { weight: 0, ..job(&[("a", 1), ("b", 1)]) };
+    let why = registry.refused("a", &Wish::Register(weightless));
+    assert_eq!(why, "it cannot be read: a weight is 1 to 10000, not 0");
+    let elsewhere = registry.refused("x", &Wish::Register(job(&[("a", 1), ("b", 1)])));
+    assert_eq!(elsewhere, "host x is not in the cluster");
+}
+
+#[test]
+fn two_hosts_of_one_name() {
+    let mut registry = Registry::new();
+    let other = Wish::Join { cpus: 4, machine: "another".to_owned() };
+    let why = "host a is in the cluster already as another machine (of a): give this one another \
+               name, or let the other one leave";
+    assert_eq!(registry.refused("a", &other), why);
+    // It comes back, and nothing is to be changed.
+    let again = Wish::Join { cpus: 4, machine: "of a".to_owned() };
+    assert!(registry.draft("a", &again).unwrap().txn.ops.is_empty());
+    registry.job();
+    assert_eq!(registry.refused("b", &Wish::Leave), "host 1 has entries of 1 jobs");
+    let more = Wish::Join { cpus: 8, machine: "of b".to_owned() };
+    assert_eq!(registry.refused("b", &more), "host 1 has entries of 1 jobs");
+}
+
+#[test]
+fn user_of_another_host() {
+    let mut registry = Registry::new();
+    let id = registry.job();
+    let want = |by| Wish::Want { job: id, wanted: Wanted::Suspend, by };
+    let not_owner = format!("job {id} is not yours: it is of user ada");
+    assert_eq!(registry.refused("b", &want(by("eve"))), not_owner);
+    // A user who exists on one host alone has no name on the other one.
+    assert_eq!(registry.refused("b", &want(by(""))), not_owner);
+    let why = format!("job {id} has no part on this host: ask a host where it has one");
+    assert_eq!(registry.refused("c", &want(by("ada"))), why);
+    let root = By { uid: 0, name: "root".to_owned() };
+    assert!(registry.draft("c", &want(root)).is_ok());
+    let why = registry.refused("b", &Wish::Remove { job: id });
+    assert_eq!(why, format!("job {id} was registered at host a, which removes it"));
+    assert!(
+        registry.draft("b", &Wish::Remove { job: JobId(id.0 + 1) }).unwrap().txn.ops.is_empty()
+    );
+    registry.granted("b", &Wish::Want { job: id, wanted: Wanted::Kill, by: by("ada") });
+    assert_eq!(registry.refused("a", &want(by("ada"))), format!("job {id} is being killed"));
+}
+
+#[test]
+fn entry_of_a_newer_version_or_cut_short() {
+    let mut registry = Registry::new();
+    let id = registry.job();
+    let entries = encode(registry.view.entries(id).unwrap());
+    let key = Key::Entries(id);
+    registry.write(&key, &entries.replace("\"v\":1", "\"v\":7"));
+    let why = registry.refused("a", &Wish::Register(job(&[("a", 1), ("b", 1)])));
+    assert!(why.contains("/matrix/jobs/") && why.contains("version 7"), "{why}");
+    registry.write(&key, &entries[..entries.len() - 4]);
+    let fault = registry.view.fault(&registry.view.keys().of(&key));
+    assert!(matches!(fault, Some(Fault::Unreadable(_))), "{fault:?}");
+    // Other jobs go on.
+    let next = Job { nonce: "next".to_owned(), ..job(&[("a", 4), ("b", 4)]) };
+    assert!(registry.draft("a", &Wish::Register(next)).is_ok());
+    registry.write(&key, &entries);
+    assert_eq!(registry.view.faults().count(), 0);
+}
+
+#[test]
+fn entries_that_contradict_others_are_released() {
+    let mut registry = Registry::new();
+    let id = registry.job();
+    // Somebody gives the job other CPUs than it asked for.
+    let entries = encode(registry.view.entries(id).unwrap());
+    registry.write(&Key::Entries(id), &entries.replace("\"0-1\"", "\"0-2\""));
+    assert_eq!(registry.view.matrix().unwrap().placement(id), None);
+    registry.granted("a", &Wish::Tend);
+    assert_eq!(registry.view.entries(id).unwrap().wanted, Wanted::Release);
+    assert_eq!(registry.view.faults().count(), 0);
+    // Entries without a job are nobody's.
+    let of_nobody = Key::Entries(JobId(id.0 + 7));
+    registry.write(&of_nobody, &entries);
+    assert_eq!(registry.view.matrix().unwrap().jobs().count(), 0);
+    registry.granted("a", &Wish::Tend);
+    assert_eq!(registry.view.entries(JobId(id.0 + 7)), None);
+}
+
+#[test]
+fn two_readers_of_one_revision_leave_out_the_same() {
+    let mut registry = Registry::new();
+    let first = registry.job();
+    let Granted::Registered { job: second, .. } = registry.granted(
+        "b",
+        &Wish::Register(Job { nonce: "next".to_owned(), ..job(&[("a", 2), ("b", 2)]) }),
+    ) else {
+        panic!("it is registered");
+    };
+    let entries = |registry: &Registry, job| registry.view.entries(job).unwrap().clone();
+    let there = entries(&registry, second);
+    let mut moved = entries(&registry, first);
+    (moved.rows, moved.cpus) = (there.rows, there.cpus);
+    registry.write(&Key::Entries(first), &encode(&moved));
+    let mut fresh = View::new(registry.view.keys().clone());
+    let of =
+        |key: Key, value: String| Item { key: registry.view.keys().of(&key), value, modified: 1 };
+    let mut items = vec![of(Key::Settings, encode(settings()))];
+    let hosts = registry.view.hosts().iter();
+    items.extend(hosts.map(|(name, host)| of(Key::Host(name.clone()), encode(host))));
+    for (job, host, record) in registry.view.jobs() {
+        items.push(of(Key::Job { host: host.to_owned(), job }, encode(record)));
+        items.push(of(Key::Entries(job), encode(registry.view.entries(job).unwrap())));
+    }
+    fresh.read(&Snapshot { revision: registry.view.revision(), items });
+    let jobs = |view: &View| -> Vec<_> {
+        view.matrix().unwrap().jobs().map(|(job, _, placement)| (job, placement.clone())).collect()
+    };
+    assert_eq!(jobs(&fresh), jobs(&registry.view));
+    assert_eq!(jobs(&fresh).len(), 1);
+}

@@ -58,17 +58,17 @@ pub struct Planning {
 }
 
 impl Conductor {
-    /// Jobs that were found with too many threads take no turns from now on. One that is found with
-    /// fewer again sleeps, and stands where it belongs from the next plans on: they come at once,
-    /// since no timetable has what it starts meanwhile.
+    /// Jobs that were found with too many threads take no turns from now on. A job that is found
+    /// with fewer again sleeps, or is a gang where it woke meanwhile. The job stands where it
+    /// belongs from the next plans on. These come at once: no timetable has what the job starts
+    /// meanwhile, and a gang in no timetable runs in the slots of others.
     pub fn follow_thread_limit(&mut self) {
         for job in std::mem::take(&mut self.over_thread_limit) {
             let _ = self.sleep(job);
         }
         let (fill, machine) = (self.config().fill, self.machine());
         let is_elsewhere = |job: &Job| {
-            !job.eligibility(machine).is_gang()
-                && !self.published.gangs().contains(&job.id)
+            !self.published.gangs().contains(&job.id)
                 && moves_out_of_row(job, fill, machine, false).is_some()
         };
         if self.jobs.values().any(is_elsewhere) {

@@ -6,10 +6,10 @@ use gang_conductor::{
     Conductor, Counted, Due, Effects, Eligibility, Followed, JobSeen, NewThreads, Note, Now,
     Suspension, life::State,
 };
-use gang_schedule::{JobId, Policy};
-use gang_timetable::{Attributes, Seen};
+use gang_schedule::{Config, JobId, Policy, Topology};
+use gang_timetable::{Attributes, Seen, Standing, THREADS_MAX};
 
-use crate::one::{JOB, NOW, PID, candidate, cgroup, home, in_state};
+use crate::one::{JOB, NOW, PID, candidate, cgroup, conductor_of, home, in_state};
 
 const OTHER: JobId = JobId(2);
 
@@ -209,4 +209,40 @@ fn job_over_the_limit_keeps_others_raised_while_it_uses_cpu() {
     let seen = JobSeen { id: JOB, cpu_time_ns: 90_000_000, waited_us: None };
     core.looked_at(later(5_000), seen);
     assert!(!are_left_to_linux(&mut core, 5_040));
+}
+
+/// The processes of the job have so many threads now.
+fn has_threads(core: &mut Conductor, count: usize) {
+    let home = core.jobs.get_mut(&JOB).and_then(|job| job.home.as_mut()).unwrap();
+    home.members.admit(&mut vec![PID], count);
+}
+
+#[test]
+fn gang_again_in_no_timetable_is_paused_at_once() {
+    let mut core = conductor_of(Config { fill: false, ..Config::default() }, false);
+    for (id, cpus) in [(JOB, 4), (OTHER, 3)] {
+        assert_eq!(core.register(NOW, candidate(cpus)), Ok(id));
+        core.join(NOW, id, home(cgroup())).unwrap();
+    }
+    core.change_topology(Topology::flat(3)).unwrap();
+    core.sleep(JOB).unwrap();
+    (0..3).for_each(|at| drop(plans(&mut core, 400 * at)));
+    core.wake(JOB).unwrap();
+    // Of two readings in one step, the second one finds fewer threads.
+    has_threads(&mut core, THREADS_MAX + 1);
+    let now = later(1_200);
+    core.begin_step(now);
+    let due = core.due(now, 1, 1_000_000, NewThreads::Of([OTHER].into()));
+    let Due::Plan { resume_ns, new_threads, .. } = due else { panic!("{due:?}") };
+    let (mut planning, _) = core.begin(now, resume_ns, new_threads, Followed::default());
+    core.plan(&mut planning);
+    has_threads(&mut core, 1);
+    core.was_read(JOB);
+    core.publish(planning, &BTreeSet::new(), &BTreeSet::new(), 0.0, || 30_000);
+    assert_eq!(eligibilities(&core), [Eligibility::TooFewCpus, Eligibility::TakesTurns]);
+    assert!(!core.planned_gangs().contains(&JOB) && !core.schedule.is_changed());
+    core.follow_thread_limit();
+    assert!(core.schedule.is_changed(), "plans come at once");
+    plans(&mut core, 1_201);
+    assert_eq!(core.jobs[&JOB].standing, Standing::Paused);
 }

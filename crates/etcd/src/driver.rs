@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use etcd_client::{
-    Certificate, Client, ConnectOptions, Error, LeaseKeepAliveStream, LeaseKeeper,
-    PutOptions, TlsOptions, WatchOptions, WatchStream,
+    Certificate, Client, ConnectOptions, Error, LeaseKeepAliveStream, LeaseKeeper, PutOptions,
+    TlsOptions, WatchOptions, WatchStream,
 };
 use gang_cluster::change::{Granted, Refused, Wish};
 use gang_cluster::member::{Identity, Member, Note, Now, Observation, Request, Ticket};
@@ -63,7 +63,8 @@ impl Address {
             options = options.with_tls(certificates);
         }
         if let Some((name, password)) = &self.user {
-            options = options.with_user(name, password);
+            // etcd forgets who somebody is after some minutes.
+            options = options.with_user(name, password).with_auto_token_refresh(true);
         }
         Client::connect(&self.endpoints, Some(options)).await
     }

@@ -16,8 +16,9 @@
 //! stretch of slices its claim grows by no more than its part of an even spread, less the rows of
 //! the stretch. The greatest such difference, and a request of the tier, is as far as a group may
 //! be behind its average with others. Let L be so many slices, V the average of the others, W their
-//! weight and w that of the group. A gang with the stride s may then be at V − s·L·(W + w)/W. Guests
-//! are ahead of others for a while, which counts for nothing: it may also be s·L behind the least.
+//! weight and w that of the group. A gang with the stride s may then be at V − s·L·(W + w)/W. Gangs
+//! that ran in its place are ahead for a while. That counts for nothing: it may also be s·L behind
+//! the least of the others.
 //!
 //! Groups are gone through from those with many rows to those with few. The others are the
 //! contenders of the slice, and each group before that has some of the same rows; the least bound

@@ -764,6 +764,7 @@ impl World {
             return;
         }
         self.tally.count("restored");
+        self.check_registry();
         self.etcd.restore(&self.backup);
         self.epoch += 1;
         self.reference.read(&self.etcd.snapshot(&self.keys.registry()));

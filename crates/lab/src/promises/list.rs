@@ -673,7 +673,7 @@ pub const HOSTILE_LATE: Promise = Promise {
     must: AtMost(0.0),
     unit: "a minute",
     last: last(XEON, "2026-11-29", "one round", 287.0, Some([287.0, 295.0])),
-    remark: Some(
+    missed: Some(
         "The attack is `forks`; `policies` has 192, `threads` 72. Plans wait until the threads of \
          such jobs are read.",
     ),
@@ -711,7 +711,7 @@ pub const HOSTILE_COSCHEDULED: Promise = Promise {
     must: AtMost(1.0),
     unit: "%",
     last: last(XEON, "2026-11-29", "one round", 7.84, Some([7.84, 9.66])),
-    remark: Some(
+    missed: Some(
         "The attack is `threads`; `policies` and `forks` take about as much. Edges are late where \
          plans are.",
     ),

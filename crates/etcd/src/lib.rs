@@ -1,8 +1,8 @@
 //! Carries what a host of a cluster decides to etcd, and what etcd says back.
 //!
 //! A [`Member`](gang_cluster::Member) decides; this room has the connection, the watch and the
-//! lease. It adds nothing: a transaction is sent as it is, and a revision is handed on whole. Where etcd is away, the driver
-//! tries again, and the member goes on with the rows that it has.
+//! lease. It adds nothing: a transaction is sent as it is, and a revision is handed on whole. Where
+//! etcd is away, the driver tries again, and the member goes on with the rows that it has.
 //!
 //! One task does one thing at a time, so that the member sees revisions and answers in the order in
 //! which etcd gave them.

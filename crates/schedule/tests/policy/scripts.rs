@@ -20,7 +20,7 @@
 //! users no                                programs do
 //! caps 1=500                              users have so many ‰ of the CPUs at most
 //! online 0-3,8                            the CPUs of the machine that are online
-//! entries 0 frame=4 s=0-1:0-3             from slice 0 on, s has these rows and CPUs; no others have
+//! entries 0 frame=4 s=0-1:0-3             from slice 0 on, s alone has these rows and CPUs
 //! then 8 frame=4 s=0-3:0                  from slice 8 on, after the entries before
 //! plan 6                                  the next six slices
 //! count 300                               the same, but says only how often

@@ -181,8 +181,8 @@ impl View {
         }
     }
 
-    /// The place of a job by its entries, which must be of the hosts, the CPUs and the owner that its
-    /// record names. None of one that was released.
+    /// The place of a job by its entries, which must be of the hosts, the CPUs and the owner that
+    /// its record names. None of one that was released.
     fn place(&self, job: JobId, entries: &Entries) -> Result<Option<(Span, Placement)>, Fault> {
         let (span, placement) = entries.decode(self.columns_max())?;
         let Some((_, record)) = self.job(job).filter(|_| !placement.rows.is_empty()) else {

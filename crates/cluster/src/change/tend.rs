@@ -1,4 +1,5 @@
-//! The work of the host that adjusts: jobs of lost hosts, records of nobody, and loads that changed.
+//! The work of the host that adjusts: jobs of lost hosts, records of nobody, and loads that
+//! changed.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! Whether this host follows rows: its slices must be those of the cluster, and its CPUs its columns.
+//! Whether this host follows rows: its slices must be those of the cluster, and its CPUs its
+//! columns.
 
 use super::{Member, Note};
 

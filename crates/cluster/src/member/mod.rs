@@ -15,11 +15,11 @@
 //! - *nonce*: what the host calls its own job, before the registry has given it a number.
 //!
 //! Algorithm.
-//! 1. A wish is worked out from what was read ([`crate::change::draft`]). A conflict means that another
-//!    host was first: once its change was read, the wish is worked out anew.
+//! 1. A wish is worked out from what was read ([`crate::change::draft`]). A conflict means that
+//!    another host was first: once its change was read, the wish is worked out anew. Each conflict
+//!    makes the host wait a little longer.
 //! 2. Where no answer came, the wish waits until the registry was read again. Wishes that were
 //!    granted are then found to be so, and change nothing.
-//!    Where hosts are in each other's way, each waits a little longer after every conflict.
 //! 3. Wishes are refused while the registry cannot be reached, those in flight after [`WAIT_NS`].
 //! 4. One member adjusts: it holds the adjuster's key by its lease, and tends the matrix now and
 //!    then (L16).
@@ -342,8 +342,8 @@ impl Member {
         }
     }
 
-    /// The clock of this host was set back: `first` is the first slice that is planned now. The rows
-    /// go on with what was read last.
+    /// The clock of this host was set back: `first` is the first slice that is planned now. The
+    /// rows go on with what was read last.
     pub fn clock_was_set_back(&mut self, first: u64) {
         if let Some(last) = self.timeline.steps().last().cloned() {
             self.timeline = Timeline::default();

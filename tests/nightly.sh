@@ -13,7 +13,7 @@
 #   stopped   all tests in a guest whose virtual CPUs are stopped at random for 1 to 20 ms
 #   starts    1,000 killed starts with each backend, of which nothing may stay
 #   surroundings  all cases of tests/surroundings with all backends
-#   storms    a million seeds of tests/storm
+#   storms    a million seeds of tests/storm, and twenty thousand of clusters
 #   faults    tests/storm/faults.sh: storms find the faults that are kept beside them
 #   vm        tests/vm.sh: other kernels, clocks, suspends, systemd
 #   distros   the two commands of the README in fresh roots of Debian and Ubuntu
@@ -31,7 +31,10 @@ part() {
       GANG_STARTS=1000 cargo test --quiet --locked --package gangd --test starts
       ;;
     surroundings) GANG_SURROUNDINGS=all tests/all.sh gang-surroundings ;;
-    storms) cargo run --quiet --locked --package gang-storm -- 0..1000000 ;;
+    storms)
+      cargo run --quiet --locked --package gang-storm -- 0..1000000
+      SEEDS=0..20000 cargo test --quiet --locked --package gang-cluster --test storm
+      ;;
     faults) tests/storm/faults.sh ;;
     vm) tests/vm.sh ;;
     distros) tests/distros.sh ;;

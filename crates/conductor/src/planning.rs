@@ -441,18 +441,17 @@ impl Conductor {
             .collect()
     }
 
-    /// Whether an order sets other CPUs than the last timetable leaves a thread on: the thread was
+    /// Whether an order sets the CPUs of a thread that the last timetable restricts: the thread was
     /// left alone, or bound, as the order was made. Another switcher might carry the order out
-    /// after the edge. A timetable that does not restrict the thread does not let it go either.
+    /// after the edge.
     pub fn is_overtaken(&self, order: &Action) -> bool {
-        let Action::Affinity { tid, cpus } = order else { return false };
+        let Action::Affinity { tid, .. } = order else { return false };
         let of_timetable = self.published.gangs().iter().filter_map(|job| self.jobs.get(job));
-        let mut members = of_timetable.filter_map(|job| Some(&job.home.as_ref()?.members));
-        members.any(|members| {
-            let is_left_there = members.pinned.is_none() && *cpus == members.everywhere;
-            let mut threads = members.threads().iter().filter(|thread| thread.tid == *tid);
-            !is_left_there && threads.any(|thread| !thread.is_exempt() && !thread.user_pinned)
-        })
+        let mut threads = of_timetable
+            .filter_map(|job| job.home.as_ref())
+            .flat_map(|home| home.members.threads())
+            .filter(|thread| thread.tid == *tid);
+        threads.any(|thread| !thread.is_exempt() && !thread.user_pinned)
     }
 
     /// Whether members of a job that is released may have been started in a slot, or out of it.

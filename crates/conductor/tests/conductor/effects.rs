@@ -93,19 +93,6 @@ fn job_with_a_slot_later_is_left_to_the_timetable() {
 }
 
 #[test]
-fn only_slots_overtake_an_order_that_lets_go() {
-    let mut core = in_state(State::Present);
-    assert!(!planned(&mut core).pins.is_empty());
-    let everywhere = home(cgroup()).members.everywhere;
-    let lets_go = Action::Affinity { tid: PID, cpus: everywhere };
-    assert!(core.is_overtaken(&lets_go), "its slots restrict it");
-    core.jobs.get_mut(&JOB).unwrap().home.as_mut().unwrap().members.pinned = None;
-    assert!(!core.is_overtaken(&lets_go), "nothing else lets it go");
-    let binds = Action::Affinity { tid: PID, cpus: [1].into_iter().collect() };
-    assert!(core.is_overtaken(&binds), "its owner has let it go since");
-}
-
-#[test]
 fn gaps_are_those_between_slots_of_raised_gangs() {
     let mut core = in_state(State::Present);
     assert_eq!(core.gap_of_raised(), None, "nothing was planned yet");

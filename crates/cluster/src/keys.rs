@@ -27,7 +27,7 @@ pub struct Keys {
     prefix: String,
 }
 
-/// What a key of the registry is of.
+/// The meaning of a key of the registry.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     Settings,

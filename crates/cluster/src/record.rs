@@ -297,7 +297,7 @@ impl State {
 }
 
 impl Entries {
-    /// What the planner made of it, and what else is to be kept.
+    /// The entries that the planner gave a job.
     pub fn new(span: &Span, placement: &Placement, from: &str) -> Entries {
         let mut entries = Entries {
             from: from.to_owned(),

@@ -35,7 +35,7 @@ pub struct Event {
     pub value: Option<String>,
 }
 
-/// What must hold of a key, so that a transaction is committed.
+/// A condition on a key, without which a transaction is not committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
     Absent,
@@ -82,7 +82,7 @@ impl Txn {
     }
 }
 
-/// What became of a transaction.
+/// The outcome of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Committed(Revision),

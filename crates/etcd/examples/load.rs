@@ -67,7 +67,7 @@ impl Etcd {
     }
 }
 
-/// What all hosts together saw.
+/// The bytes and delays that all hosts saw together.
 #[derive(Default)]
 struct Seen {
     bytes: AtomicU64,

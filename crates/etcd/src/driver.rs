@@ -20,7 +20,7 @@ use crate::convert;
 const TTL_S: i64 = 5;
 /// The lease is kept alive so often.
 const KEEP_ALIVE: Duration = Duration::from_millis(1_500);
-/// What the host sees of itself is looked at so often.
+/// The time between two looks of the host at itself.
 const LOOK: Duration = Duration::from_millis(200);
 /// etcd answers within this time, or is away.
 const ANSWER: Duration = Duration::from_secs(3);

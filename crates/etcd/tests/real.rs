@@ -82,7 +82,7 @@ impl Drop for Etcd {
     }
 }
 
-/// What a host shows of itself.
+/// The state of a host, as its daemon was shown it.
 #[derive(Default)]
 struct Shown {
     member: Option<Member>,

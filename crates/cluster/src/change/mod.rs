@@ -121,7 +121,7 @@ pub enum Refused {
     Busy(usize),
 }
 
-/// What was granted.
+/// The answer to a wish that was granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Granted {
     /// The job has this number, and slots from this slice on.

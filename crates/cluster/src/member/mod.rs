@@ -77,7 +77,7 @@ pub struct Identity {
     pub slice_ns: u64,
 }
 
-/// What the host sees of itself.
+/// The state of this host, as its daemon sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observation {
     pub clock: Clock,
@@ -116,7 +116,7 @@ pub enum Note {
     Fault { key: String, why: String },
 }
 
-/// What the host is doing with the registry.
+/// The link of this host to the registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Link {
     /// Nobody reaches it.
@@ -269,7 +269,7 @@ impl Member {
         std::mem::take(&mut self.answers)
     }
 
-    /// What is to be logged since the last call.
+    /// The notes since the last call, to be logged.
     pub fn take_notes(&mut self) -> Vec<Note> {
         std::mem::take(&mut self.notes)
     }
@@ -383,7 +383,7 @@ impl Member {
         self.announced = None;
     }
 
-    /// What became of a transaction.
+    /// The outcome of a transaction came.
     pub fn committed(&mut self, now: Now, outcome: &Outcome) {
         let Some(mut flight) = self.flight.take() else { return };
         match outcome {
@@ -430,7 +430,7 @@ impl Member {
         }
     }
 
-    /// What the host sees of itself. A clock that is too bad ends the rows from the next slice on.
+    /// This host looked at itself. A clock that is too bad ends the rows from the next slice on.
     pub fn see(&mut self, seen: Observation) {
         self.seen = Some(seen);
         self.judge();

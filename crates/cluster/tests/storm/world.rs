@@ -27,7 +27,7 @@ const AHEAD_NS: u64 = 50 * MS;
 const EVENTS: u32 = 60;
 const CALM_NS: u64 = 120 * SECOND;
 
-/// What happened over all seeds.
+/// The events of all seeds, counted.
 #[derive(Debug, Default)]
 pub struct Tally(BTreeMap<&'static str, u64>);
 
@@ -128,9 +128,9 @@ struct World {
     hosts: Vec<Node>,
     /// Plans by slice: of each host the change that it follows, and its slots.
     plans: BTreeMap<u64, BTreeMap<String, (Change, Vec<Slot>)>>,
-    /// What a reader of every revision sees.
+    /// The view of a reader of every revision.
     reference: View,
-    /// What each host has to follow, by the change.
+    /// The step that each host has to follow, by the change.
     steps: BTreeMap<Change, BTreeMap<String, Step>>,
     /// Jobs that were granted: the numbers by their nonces.
     granted: BTreeMap<String, JobId>,
@@ -409,7 +409,7 @@ impl World {
     fn plan(&mut self, at: usize, local_ns: u64) {
         let host = &mut self.hosts[at];
         let until = clock::slice_at(&self.config, local_ns + AHEAD_NS);
-        // What it did not plan in time has no plan.
+        // Slices that it did not plan in time have no plan.
         host.first = host.first.max(clock::slice_at(&self.config, local_ns));
         while host.first <= until {
             let slice = host.first;
@@ -484,7 +484,7 @@ impl World {
         self.steps.insert((self.epoch, state.change), steps);
     }
 
-    /// What every revision must be, as the reference reads it.
+    /// Checks every revision, as the reference reads it.
     fn check_registry(&mut self) {
         let registry = self.keys.registry();
         let unread = std::mem::take(&mut self.etcd.unread).into_iter();
@@ -826,7 +826,7 @@ impl World {
         let wished = self.job();
         self.ask(asks, Wish::Register(wished));
         self.pass(passes_ns);
-        // What was placed meanwhile may be where the job was: it is gone for good.
+        // Others may have been placed where the job was meanwhile: it is gone for good.
         let host = self
             .hosts
             .iter()

@@ -21,10 +21,12 @@ fn needs_root_check_finds_wrong_standings() {
     wait_until("nothing is wrong", || found().is_empty());
     // Nobody changes what stands still.
     let attributes = sched::get(program.pid()).unwrap();
-    sched::set(program.pid(), &sched::Attributes::fifo(gang_timetable::priority::GANG)).unwrap();
-    // One look may see nothing, where the conductor is behind just then.
+    let raised = sched::Attributes::fifo(gang_timetable::priority::GANG);
+    // One look may see nothing, where the conductor is behind just then; and a timetable may state
+    // once more how the job stands.
     let mut wrong = Vec::new();
     wait_until("something is wrong", || {
+        sched::set(program.pid(), &raised).unwrap();
         wrong = found();
         !wrong.is_empty()
     });
@@ -33,8 +35,8 @@ fn needs_root_check_finds_wrong_standings() {
     assert!(wrong[0].found.contains(&thread), "{wrong:?}");
     sched::set(program.pid(), &attributes).unwrap();
     let freezer = format!("{}/cgroup.freeze", place.job(job).unwrap().cgroup.unwrap());
-    fs::write(&freezer, "0").unwrap();
     wait_until("it is not frozen", || {
+        fs::write(&freezer, "0").unwrap();
         found().iter().any(|wrong| wrong.found.contains("is not frozen"))
     });
     fs::write(&freezer, "1").unwrap();

@@ -106,6 +106,8 @@ pub enum Unplaceable {
     TooFew { min_cpus: u32, cpus: CpuSet },
     /// Its bound threads need CPUs in so many different places, and it asks for fewer.
     Spread { places: u32, cpus: u32 },
+    /// It is the part of a spanning job, and no entries name it.
+    NoEntries,
 }
 
 impl std::fmt::Display for Unplaceable {
@@ -130,6 +132,9 @@ impl std::fmt::Display for Unplaceable {
                 f,
                 "its threads are bound to CPUs in {places} different places, and it asks for {cpus}"
             ),
+            Unplaceable::NoEntries => {
+                f.write_str("it spans hosts, and the matrix has no row for it")
+            }
         }
     }
 }

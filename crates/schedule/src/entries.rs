@@ -9,13 +9,15 @@
 //! it begins, and needs no message at that moment.
 //!
 //! Terms:
-//! - *spanning*: a job that the list in force names.
+//! - *spanning*: a job that the list in force names, or one that has slots by entries alone
+//!   ([`Spec::spanning`](crate::Spec::spanning)).
 //! - *spanning slot*: its CPUs in a slice whose row is one of its own.
 //! - *room*: the CPUs that a row leaves, all of its jobs awake or not.
 //!
 //! Algorithm. In the row of a slice (`matrix::frame`) a job has the CPUs of its entry: all of them
 //! or none. It has none while it cannot run, or where a CPU is offline or closed to its threads.
-//! Local gangs may have these CPUs then.
+//! Local gangs may have these CPUs then. A job that has slots by entries alone waits for them once
+//! a list names it, also one that begins later; while none does, it is with the rest.
 //!
 //! Properties: in a row no CPU belongs to two jobs; a list names each job once; which list is in
 //! force depends on the slice alone.
@@ -82,6 +84,11 @@ impl Entries {
     /// The lists, each in force until the next one begins.
     pub fn lists(&self) -> impl Iterator<Item = &EntryList> {
         self.0.iter().map(|it| &it.list)
+    }
+
+    /// Whether a job has entries, now or later.
+    pub(crate) fn name(&self, job: JobId) -> bool {
+        self.0.iter().any(|list| list.entry(job).is_some())
     }
 
     /// The list in force in a slice.

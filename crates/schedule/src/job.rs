@@ -138,6 +138,9 @@ pub struct Spec {
     pub allowed: Allowed,
     /// The part of a slice of others that switching it takes, in percent.
     pub overhead: u32,
+    /// It is the part of a job of several hosts: it has slots by entries alone
+    /// ([`Entries`](crate::Entries)), and no turns without them.
+    pub spanning: bool,
 }
 
 impl Spec {
@@ -160,6 +163,7 @@ impl Spec {
             min_cpus: cpus,
             allowed: Allowed::anywhere(),
             overhead: 0,
+            spanning: false,
         }
     }
 

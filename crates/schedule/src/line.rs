@@ -154,7 +154,7 @@ pub(crate) struct Lines<'a> {
     pub too_wide: Vec<JobId>,
     /// By id.
     pub suspended: Vec<JobId>,
-    /// They have entries. By id.
+    /// They have slots by entries. By id.
     pub spanning: Vec<JobId>,
 }
 
@@ -173,7 +173,7 @@ impl<'a> Lines<'a> {
         };
         for (&id, job) in jobs.iter_mut().filter(|(id, _)| who(**id)) {
             match job.readiness() {
-                Readiness::Runnable if job.spans => lines.spanning.push(id),
+                Readiness::Runnable if job.is_spanning() => lines.spanning.push(id),
                 Readiness::Runnable => {
                     let turn = job.turn(id);
                     let line = lines.of(job.tier);

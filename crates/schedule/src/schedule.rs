@@ -53,7 +53,7 @@ pub(crate) struct Job {
     pub demand: Result<Demand, Unplaceable>,
     pub asleep: bool,
     pub suspended: bool,
-    /// It has entries in the list in force, and takes no turns.
+    /// It has entries in the list in force.
     pub spans: bool,
     /// Those it shares with.
     pub tier: Tier,
@@ -164,9 +164,14 @@ impl Job {
         }
     }
 
-    /// Whether it waits in a line: it can run, and has no entries.
+    /// Whether it waits in a line: it can run, and has no slots by entries.
     pub fn takes_turns(&self) -> bool {
-        !self.spans && self.readiness() == Readiness::Runnable
+        !self.is_spanning() && self.readiness() == Readiness::Runnable
+    }
+
+    /// Whether it has slots by entries, and takes no turns.
+    pub fn is_spanning(&self) -> bool {
+        self.spans || self.spec.spanning
     }
 
     /// The parts of its demand; none where it is not confined.
@@ -393,9 +398,7 @@ impl Schedule {
                 let waiting = self.jobs.iter().filter(|(_, job)| waits(job));
                 without_credit.extend(waiting.map(|(&id, _)| id));
                 self.topology = topology;
-                for job in self.jobs.values_mut() {
-                    job.demand = Demand::of(&job.spec, self.topology.set());
-                }
+                self.work_out_all();
             }
             Event::Classes { weights, slices } => {
                 let config =
@@ -412,6 +415,7 @@ impl Schedule {
             Event::Entries(entries) => {
                 entries.validate(&self.config)?;
                 self.entries = entries;
+                self.work_out_all();
             }
             Event::Caps(caps) => {
                 Config { caps: caps.clone(), ..self.config.clone() }.validate()?;
@@ -460,7 +464,7 @@ impl Schedule {
         let request = Request::new(self.config.class_slices.of(spec.class));
         let (user, usual) = (spec.user, self.config.weight(&spec));
         let new = Job {
-            demand: Demand::of(&spec, self.topology.set()),
+            demand: self.demand(job, &spec),
             spec,
             asleep: false,
             suspended: false,
@@ -485,11 +489,22 @@ impl Schedule {
         Ok(())
     }
 
+    fn demand(&self, id: JobId, spec: &Spec) -> Result<Demand, Unplaceable> {
+        match Demand::of(spec, self.topology.set()) {
+            Ok(_) if spec.spanning && !self.entries.name(id) => Err(Unplaceable::NoEntries),
+            demand => demand,
+        }
+    }
+
     /// Works out what a job needs of the machine.
     fn work_out(&mut self, id: JobId) {
-        if let Some(job) = self.jobs.get_mut(&id) {
-            job.demand = Demand::of(&job.spec, self.topology.set());
-        }
+        let Some(job) = self.jobs.get(&id) else { return };
+        let demand = self.demand(id, &job.spec);
+        self.jobs.entry(id).and_modify(|job| job.demand = demand);
+    }
+
+    fn work_out_all(&mut self) {
+        self.jobs.keys().copied().collect::<Vec<_>>().into_iter().for_each(|id| self.work_out(id));
     }
 
     /// The average virtual time of those who can run, without one of them; the floor where nobody

@@ -364,8 +364,8 @@ impl Naive {
                 nobody
             }
             Event::Confined { job: id, to } => {
-                let spec = self.job(*id)?.spec.clone();
-                let waited = self.demand(&spec).is_none() && spec.allowed != *to;
+                let job = self.job(*id)?.clone();
+                let waited = !self.has_place(&job) && job.spec.allowed != *to;
                 self.job(*id)?.spec.allowed = to.clone();
                 Some((vec![], if waited { vec![id.0] } else { vec![] }))
             }
@@ -383,7 +383,7 @@ impl Naive {
             Event::Topology(topology) => {
                 let waits = |job: &&Job| {
                     let ready = !job.asleep && !job.suspended && job.spec.policy == Policy::Gang;
-                    ready && self.demand(&job.spec).is_none()
+                    ready && !self.has_place(job)
                 };
                 let waiting = self.jobs.iter().filter(waits).map(|job| job.id).collect();
                 self.cpus = topology.cpus().to_vec();
@@ -453,14 +453,18 @@ impl Naive {
     }
 
     fn runnable(&self, job: &Job) -> bool {
-        !job.suspended
-            && !job.asleep
-            && job.spec.policy == Policy::Gang
-            && self.demand(&job.spec).is_some()
+        !job.suspended && !job.asleep && job.spec.policy == Policy::Gang && self.has_place(job)
+    }
+
+    /// There are CPUs for it, and entries where it has slots by these alone.
+    fn has_place(&self, job: &Job) -> bool {
+        let mut entries = self.entries.iter().flat_map(|list| &list.entries);
+        self.demand(&job.spec).is_some()
+            && (!job.spec.spanning || entries.any(|entry| entry.job.0 == job.id))
     }
 
     fn takes_turns(&self, job: &Job) -> bool {
-        self.runnable(job) && !job.spans
+        self.runnable(job) && !job.spans && !job.spec.spanning
     }
 
     /// The entries in force.
@@ -975,7 +979,7 @@ impl Naive {
         let mut waiting: Vec<JobId> = waiting.into_iter().map(JobId).collect();
         let mut suspended = vec![];
         let in_row = |id| plan.row.iter().any(|slot| slot.job.0 == id);
-        for job in self.jobs.iter().filter(|job| self.runnable(job) && job.spans) {
+        for job in self.jobs.iter().filter(|job| self.runnable(job) && !self.takes_turns(job)) {
             waiting.extend((!in_row(job.id)).then_some(JobId(job.id)));
         }
         for job in &self.jobs {

@@ -134,10 +134,11 @@ pub fn spec() -> impl Strategy<Value = Spec> {
     let policy = prop_oneof![9 => Just(Policy::Gang), 1 => Just(Policy::None)];
     let weight = prop_oneof![20 => weight(), 1 => Just(0u32), 1 => Just(10_001u32)];
     let cpus = prop_oneof![10 => 1u32..=8, 2 => 0u32..=20];
-    (user(), class(), policy, weight, cpus, 0u32..=3, allowed(), overhead()).prop_map(
-        |(user, class, policy, weight, cpus, least, allowed, overhead)| {
+    let spanning = prop_oneof![6 => Just(false), 1 => Just(true)];
+    (user(), class(), policy, weight, cpus, 0u32..=3, allowed(), overhead(), spanning).prop_map(
+        |(user, class, policy, weight, cpus, least, allowed, overhead, spanning)| {
             let min_cpus = if least == 0 { cpus } else { least };
-            Spec { user, class, policy, weight, cpus, min_cpus, allowed, overhead }
+            Spec { user, class, policy, weight, cpus, min_cpus, allowed, overhead, spanning }
         },
     )
 }

@@ -10,6 +10,7 @@
 //! machine 2 cap=900 fill=no slice_ms=50   with settings
 //! arrive a cpus=4 min=2 weight=200 class=interactive policy=none user=3
 //! arrive x cpus=4 times=100               a hundred such jobs, x1 to x100
+//! arrive p cpus=4 spanning=yes            it has slots by entries alone
 //! change a cpus=2                         what is not named stays
 //! confine a within=0-3 bound=0:1;2-3:2    what its threads may use; smaller sets, their threads
 //! depart a | sleep a | wake a | suspend a | resume a
@@ -123,6 +124,8 @@ impl Session {
                 spec.user = words.get("user").map_or(spec.user, UserId);
                 spec.min_cpus = words.get("min").unwrap_or(spec.min_cpus);
                 spec.weight = words.get("weight").unwrap_or(spec.weight);
+                spec.spanning =
+                    words.keys.remove("spanning").map_or(spec.spanning, |it| it == "yes");
                 spec.class = words.keys.remove("class").map_or(spec.class, |c| c.parse().unwrap());
                 spec.policy =
                     words.keys.remove("policy").map_or(spec.policy, |p| p.parse().unwrap());

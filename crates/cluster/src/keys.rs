@@ -19,7 +19,7 @@ use gang_schedule::JobId;
 
 /// The number of the first job of a cluster. Jobs of one host have smaller ones, so that no record
 /// of the registry can be of such a job.
-pub const FIRST_JOB: u64 = 1_000_000_000;
+pub const FIRST_JOB: u64 = JobId::FIRST_SPANNING.0;
 
 /// The keys of one cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -80,6 +80,8 @@ pub struct Host {
     pub cpus: u32,
     /// Its machine id: two hosts of one name differ in it.
     pub machine: String,
+    /// The same for hosts that share one kernel, and so one clock.
+    pub boot: String,
 }
 
 /// The quality of a host's clock.
@@ -97,8 +99,6 @@ pub struct Clock {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Alive {
-    /// The same for hosts that share one kernel, and so one clock.
-    pub boot: String,
     /// The revision up to which the host has read the registry.
     pub read: u64,
     pub clock: Clock,

@@ -31,9 +31,12 @@ fn settings() -> Settings {
     }
 }
 
+fn join(cpus: u32, machine: &str) -> Wish {
+    Wish::Join { cpus, machine: machine.to_owned(), boot: "kernel".to_owned() }
+}
+
 fn alive(unwilling: Option<&str>) -> Alive {
     Alive {
-        boot: "kernel".to_owned(),
         read: 1,
         clock: Clock { source: "chrony".to_owned(), offset_ns: 0, bound_ns: 1_000 },
         threads: 0,
@@ -70,7 +73,7 @@ impl Registry {
         let mut registry = Registry { view, alive: BTreeMap::new(), lost: BTreeSet::new() };
         registry.commit(&init(&keys, &settings()).unwrap().ops);
         for host in ["a", "b", "c", "d"] {
-            registry.granted(host, &Wish::Join { cpus: 4, machine: format!("of {host}") });
+            registry.granted(host, &join(4, &format!("of {host}")));
             registry.alive.insert(host.to_owned(), alive(None));
         }
         registry.alive.remove("d");
@@ -139,16 +142,16 @@ fn job_on_hosts_that_will_not_have_it() {
 #[test]
 fn two_hosts_of_one_name() {
     let mut registry = Registry::new();
-    let other = Wish::Join { cpus: 4, machine: "another".to_owned() };
+    let other = join(4, "another");
     let why = "host a is in the cluster already as another machine (of a): give this one another \
                name, or let the other one leave";
     assert_eq!(registry.refused("a", &other), why);
     // It comes back, and nothing is to be changed.
-    let again = Wish::Join { cpus: 4, machine: "of a".to_owned() };
+    let again = join(4, "of a");
     assert!(registry.draft("a", &again).unwrap().txn.ops.is_empty());
     registry.job();
     assert_eq!(registry.refused("b", &Wish::Leave), "host 1 has entries of 1 jobs");
-    let more = Wish::Join { cpus: 8, machine: "of b".to_owned() };
+    let more = join(8, "of b");
     assert_eq!(registry.refused("b", &more), "host 1 has entries of 1 jobs");
 }
 

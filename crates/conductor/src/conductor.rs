@@ -16,6 +16,7 @@ use crate::{
     life::{self, Moment},
     published::Published,
     quota::Quota,
+    spanning::AgreedEntries,
     strays::Looks,
     survey::Round,
 };
@@ -152,6 +153,8 @@ pub struct Conductor {
     pub(crate) step_began: Now,
     /// The clock was set back after the last timetable was made.
     pub(crate) was_set_back: bool,
+    /// The entries of spanning jobs, also of those that have no part here yet.
+    pub(crate) agreed: Vec<AgreedEntries>,
     /// Jobs whose threads may use other CPUs than the schedule knows of.
     pub(crate) confined: BTreeMap<JobId, Allowed>,
     /// The slots that were last written on pages. Of other pages it is not known what they say.
@@ -202,6 +205,7 @@ impl Conductor {
             looks: Looks::default(),
             step_began: Now::default(),
             was_set_back: false,
+            agreed: Vec::new(),
             confined: BTreeMap::new(),
             lead_ns: crate::due::LEAD_NS_MIN,
             reach: crate::planning::AHEAD_SLICES,
@@ -278,6 +282,10 @@ impl Conductor {
         quota.admit(&self.settings.accounts, user, his, self.jobs.len())?;
         self.permit_cpus(user, spec.cpus, None)?;
         let id = JobId(self.next_id);
+        if id >= JobId::FIRST_SPANNING {
+            let maximum = JobId::FIRST_SPANNING.0 as usize;
+            return Err(Refused::LimitReached { limit: "numbers of jobs", maximum });
+        }
         self.enter(now, id, name, owner_uid, spec)?;
         let job = self.job_mut(id)?;
         (job.resources, job.signals) = (resources, signals);
@@ -355,7 +363,9 @@ impl Conductor {
         spec.user = self.account_of(owner_uid);
         self.schedule.apply(Event::Arrived { job: id, spec: spec.clone() })?;
         self.schedule.apply(Event::Slept { job: id })?;
-        self.next_id = self.next_id.max(id.0 + 1);
+        if id < JobId::FIRST_SPANNING {
+            self.next_id = self.next_id.max(id.0 + 1);
+        }
         self.had_jobs = true;
         let job = Job {
             id,
@@ -387,6 +397,7 @@ impl Conductor {
             auto: None,
             resources: Resources::default(),
             mem_is_enforced: false,
+            nonce: None,
             progress: None,
         };
         self.jobs.insert(id, job);

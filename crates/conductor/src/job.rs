@@ -67,6 +67,8 @@ pub struct Job {
     pub resources: Resources,
     /// The kernel lets it have no more memory than that.
     pub mem_is_enforced: bool,
+    /// Of a part of a spanning job ([`crate::Part`]).
+    pub nonce: Option<String>,
     /// As its program last reported; a daemon that takes the job over hears it anew.
     pub progress: Option<Progress>,
 }
@@ -271,6 +273,7 @@ impl Job {
             disk_bytes: self.resources.disk_bytes,
             joined: home.joined.clone(),
             coming: home.coming,
+            nonce: self.nonce.clone(),
         }
     }
 }

@@ -23,6 +23,7 @@
 //! - [`short_lived`]: gangs whose threads live too short to be switched one by one.
 //! - [`strays`]: threads that leave their job without asking.
 //! - [`slot_mode`](Conductor::uncontended_jobs): how gangs are raised in their slots.
+//! - [`spanning`]: parts of jobs that span hosts.
 //! - [`Suspension`]: jobs that stand still because somebody said so.
 //! - [`turns`]: whose request comes next.
 //! - [`uncontended`]: whether gangs have the machine for themselves.
@@ -52,6 +53,7 @@ mod refused;
 pub mod regroup;
 pub mod short_lived;
 mod slot_mode;
+pub mod spanning;
 pub mod strays;
 mod survey;
 mod suspension;
@@ -74,6 +76,7 @@ pub use planning::{Followed, Planning};
 pub use refused::Refused;
 pub use regroup::Regroup;
 pub use short_lived::{ShortLived, ShortLivedGang};
+pub use spanning::{AgreedEntries, Part};
 pub use strays::{Looked, Stray};
 pub use survey::{Counted, JobSeen};
 pub use suspension::Suspension;

@@ -276,13 +276,17 @@ impl Conductor {
             min_cpus: record.min_cpus,
             allowed: Allowed::anywhere(),
             overhead: 0,
+            spanning: record.nonce.is_some(),
         };
         if self.jobs.contains_key(&job) {
             return Err(gang_schedule::Refusal::DuplicateJob { job }.into());
         }
         self.enter(now, job, record.name.clone(), record.owner_uid, spec)?;
-        self.job_mut(job)?.registered_at_ns = record.registered_at_ns;
-        let restored = self.restore_members(now, record, members);
+        let entered = self.job_mut(job)?;
+        entered.registered_at_ns = record.registered_at_ns;
+        entered.nonce.clone_from(&record.nonce);
+        let restored =
+            self.give_entries().and_then(|()| self.restore_members(now, record, members));
         if restored.is_err() {
             self.end(job);
         }

@@ -172,6 +172,7 @@ pub(crate) fn record(id: u64, placement: gang_timetable::record::Placement) -> R
         disk_bytes: 0,
         joined: Vec::new(),
         coming: None,
+        nonce: None,
         auto: true,
     }
 }

@@ -110,7 +110,6 @@ async fn host(
 
 fn alive() -> Alive {
     Alive {
-        boot: String::new(),
         read: 0,
         clock: Clock { source: "chrony".to_owned(), offset_ns: 0, bound_ns: 100_000 },
         threads: 0,
@@ -184,7 +183,8 @@ async fn measure(hosts: u64, watching: u64) -> Result<(), Any> {
     }
     let mut client = address.connect().await?;
     for number in 0..hosts {
-        let record = Host { number: number as u32, cpus: CPUS, machine: "m".to_owned() };
+        let (machine, boot) = ("m".to_owned(), String::new());
+        let record = Host { number: number as u32, cpus: CPUS, machine, boot };
         let key = keys.of(&Key::Host(format!("host{number}")));
         client.put(key, encode(record), None).await?;
     }

@@ -23,6 +23,7 @@ use std::{
 };
 
 use gang_linux::own_files;
+use gang_schedule::JobId;
 use rusqlite::{Connection, OpenFlags, params};
 
 /// A job that has ended. Times are nanoseconds, points in time count from the Unix epoch.
@@ -142,9 +143,10 @@ impl History {
             let connection =
                 Connection::open_with_flags(&self.path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
             connection.busy_timeout(BUSY_TIMEOUT)?;
-            connection.query_row("SELECT max(job) FROM ended_jobs", (), |row| {
-                row.get::<_, Option<i64>>(0)
-            })
+            // Those of hosts together have greater numbers, which no host gives.
+            let of_host = "SELECT max(job) FROM ended_jobs WHERE job < ?1";
+            let first_spanning = JobId::FIRST_SPANNING.0 as i64;
+            connection.query_row(of_host, [first_spanning], |row| row.get::<_, Option<i64>>(0))
         };
         let last = read().unwrap_or_else(|error| {
             tracing::error!(%error, "cannot read the numbers of the jobs in the history");

@@ -11,6 +11,11 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u64);
 
+impl JobId {
+    /// The number of the first job that spans hosts. Those of one host have smaller ones.
+    pub const FIRST_SPANNING: JobId = JobId(1_000_000_000);
+}
+
 impl fmt::Display for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

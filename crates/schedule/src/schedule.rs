@@ -300,6 +300,11 @@ impl Schedule {
         self.rest.threads
     }
 
+    /// How many of them are of which users, as far as that is known.
+    pub fn load_of_users(&self) -> &BTreeMap<UserId, u32> {
+        &self.rest.of_users
+    }
+
     /// Whether an event tells of the load or of the entries that there are already.
     pub fn is_known(&self, event: &Event) -> bool {
         match event {

@@ -147,6 +147,9 @@ pub struct Record {
     /// The first process, with its start time, while it is on its way into the job's groups.
     #[serde(default)]
     pub coming: Option<(u32, u64)>,
+    /// Of a part of a job that spans hosts: it tells the job from later ones of its number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nonce: Option<String>,
 }
 
 /// A thread that is a member of a job by itself. Moments are clock ticks since boot.

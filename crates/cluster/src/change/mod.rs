@@ -44,8 +44,8 @@ pub struct By {
 /// A wish of a host, or of a user of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wish {
-    /// This host joins the cluster, or comes back with other CPUs.
-    Join { cpus: u32, machine: String },
+    /// This host joins the cluster, or comes back with other CPUs or after a boot.
+    Join { cpus: u32, machine: String, boot: String },
     /// This host leaves the cluster for good.
     Leave,
     /// A user of this host registers a job.
@@ -176,7 +176,7 @@ pub fn draft(from: Inputs, wish: &Wish) -> Result<Draft, Refused> {
     }
     let desk = Drafting::new(from)?;
     let draft = match wish {
-        Wish::Join { cpus, machine } => desk.join(*cpus, machine)?,
+        Wish::Join { cpus, machine, boot } => desk.join(*cpus, machine, boot)?,
         Wish::Leave => desk.leave()?,
         Wish::Register(job) => desk.register(job)?,
         Wish::Want { job, wanted, by } => desk.want(*job, *wanted, by)?,
@@ -285,7 +285,7 @@ impl<'a> Drafting<'a> {
         }
     }
 
-    fn join(mut self, cpus: u32, machine: &str) -> Result<Draft, Refused> {
+    fn join(mut self, cpus: u32, machine: &str, boot: &str) -> Result<Draft, Refused> {
         let name = self.from.host;
         if !is_name(name) {
             return Err(Refused::Name(name.to_owned()));
@@ -296,10 +296,12 @@ impl<'a> Drafting<'a> {
                 let machine = known.machine.clone();
                 return Err(Refused::OtherMachine { name: name.to_owned(), machine });
             }
-            if known.cpus == cpus {
+            if (known.cpus, known.boot.as_str()) == (cpus, boot) {
                 return Ok(self.nothing());
             }
-            self.check_unused(known.number)?;
+            if known.cpus != cpus {
+                self.check_unused(known.number)?;
+            }
         }
         if !(1..=MAX_CPUS).contains(&cpus) {
             let wrong = gang_schedule::matrix::Refused::Cpus { cpus, max: MAX_CPUS };
@@ -310,7 +312,8 @@ impl<'a> Drafting<'a> {
         let known = hosts.get(name).map(|host| host.number);
         let number = known.or_else(|| (0..HOSTS_MAX).find(is_free));
         let number = number.ok_or(Refused::TooManyHosts(HOSTS_MAX))?;
-        let host = Host { number, cpus, machine: machine.to_owned() };
+        let (machine, boot) = (machine.to_owned(), boot.to_owned());
+        let host = Host { number, cpus, machine, boot };
         self.put(&Key::Host(name.to_owned()), encode(&host));
         Ok(self.done())
     }

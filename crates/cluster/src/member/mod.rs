@@ -25,7 +25,8 @@
 //!    then (L16).
 //! 5. A host whose clock is too bad for the slice follows no rows, changes nothing, and says so
 //!    (L13).
-//! 6. Records of this host's jobs that no longer exist are removed, whichever answer was lost.
+//! 6. Records of this host's jobs that no longer exist are removed, whichever answer was lost. A job
+//!    that has ended here exists while another host says that it has a part of it.
 //!
 //! Properties: the timeline depends only on revisions that were read and on when; each wish has one
 //! answer; nothing is sent while something is in flight.
@@ -182,6 +183,8 @@ pub struct Member {
     took_ns: u64,
     /// The last time that there was nothing to tend.
     tended_ns: Option<u64>,
+    /// Jobs that were registered here and have ended here, and since when.
+    ended: BTreeMap<JobId, u64>,
     /// Since when each host is away, as this one has seen it without a break.
     missing: BTreeMap<String, u64>,
     /// The next wish waits until then: others were first.
@@ -214,6 +217,7 @@ impl Member {
             announced: None,
             took_ns: 0,
             tended_ns: None,
+            ended: BTreeMap::new(),
             missing: BTreeMap::new(),
             waits_until_ns: 0,
             last_refused: None,
@@ -228,6 +232,13 @@ impl Member {
 
     pub fn timeline(&self) -> &Timeline {
         &self.timeline
+    }
+
+    /// The steps that this host follows. It has no slots in those of other columns than its own,
+    /// and none at all while its slices are not the cluster's.
+    pub fn followed(&self) -> impl Iterator<Item = (&Step, bool)> {
+        let follows = |step: &Step| !self.is_out_of_time && step.columns == self.me.cpus;
+        self.timeline.steps().iter().map(move |step| (step, follows(step)))
     }
 
     /// The slots of spanning jobs on this host in a slice: columns, by job.

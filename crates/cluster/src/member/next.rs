@@ -12,6 +12,8 @@ const ALIVE_NS: u64 = 5_000_000_000;
 const ANNOUNCE_NS: (u64, u64) = (500_000_000, 10_000_000_000);
 /// The time between two looks of the host that adjusts.
 const TEND_NS: u64 = 10_000_000_000;
+/// A host says within this time that it has a part of a job, or has none any more.
+const SAID_NS: u64 = 1_000_000_000;
 /// A wish of the host itself that was refused comes again after this time.
 const RETRY_NS: u64 = 2_000_000_000;
 
@@ -46,7 +48,6 @@ impl Member {
         let (seen, host) = (self.seen.as_ref()?, self.host());
         let read = self.view.revision();
         let alive = Alive {
-            boot: self.me.boot.clone(),
             read,
             clock: seen.clock.clone(),
             threads: seen.threads,
@@ -80,6 +81,11 @@ impl Member {
         let now_ns = now.monotonic_ns;
         if self.view.revision() < self.read_first || self.flight.is_some() {
             return None;
+        }
+        self.note_ended(now_ns);
+        if self.has_to_look(now_ns) {
+            self.is_busy = true;
+            return Some(Request::ReadAlive);
         }
         self.wish_for_itself(now_ns);
         if now_ns < self.waits_until_ns {
@@ -142,12 +148,12 @@ impl Member {
         let of_me = self.view.hosts().get(&self.me.name);
         let is_in = self.host().is_some();
         let join = || {
-            let Identity { cpus, machine, .. } = self.me.clone();
-            Some(Wish::Join { cpus, machine })
+            let Identity { cpus, machine, boot, .. } = self.me.clone();
+            Some(Wish::Join { cpus, machine, boot })
         };
         let wish = if self.is_adjuster() && !(is_willing && self.wants_in) {
             Some(Wish::Resign)
-        } else if let Some(job) = self.forgotten() {
+        } else if let Some(job) = self.forgotten(now_ns) {
             Some(Wish::Remove { job })
         } else if !self.wants_in {
             None
@@ -157,7 +163,9 @@ impl Member {
             Some(Wish::Elect)
         } else if self.is_adjuster() && self.tended_ns.is_none_or(|at| now_ns >= at + TEND_NS) {
             Some(Wish::Tend)
-        } else if is_in && of_me.is_some_and(|it| it.cpus != self.me.cpus) {
+        } else if is_in
+            && of_me.is_some_and(|it| it.cpus != self.me.cpus || it.boot != self.me.boot)
+        {
             join()
         } else {
             None
@@ -167,19 +175,51 @@ impl Member {
         }
     }
 
-    /// A record of this host whose job is not here any more.
-    fn forgotten(&self) -> Option<JobId> {
-        let nonces = &self.seen.as_ref()?.nonces;
-        let mut records = self.view.records(&self.me.name);
-        let is_asked = |id: JobId| self.wishes.iter().any(|of| of.wish == Wish::Remove { job: id });
-        // A job that was killed while this host was lost has no entries any more.
-        let is_over = |id: JobId, nonce: &String| {
-            !nonces.contains(nonce)
-                || self.view.job(id).is_none_or(|(home, _)| home != self.me.name)
-        };
-        let lost = records.find(|(id, it)| is_over(*id, &it.nonce) && !is_asked(*id));
+    /// Notes which jobs that were registered here have ended here.
+    fn note_ended(&mut self, now_ns: u64) {
+        let Some(seen) = &self.seen else { return };
         // Another machine of this name has jobs of its own.
-        let is_mine = self.view.hosts().get(&self.me.name).is_none_or(|_| self.host().is_some());
-        lost.map(|(id, _)| id).filter(|_| is_mine)
+        let records = self.view.records(&self.me.name).filter(|_| self.is_mine());
+        let ended = records.filter(|(_, record)| !seen.nonces.contains(&record.nonce));
+        let since = |id: &JobId| self.ended.get(id).copied().unwrap_or(now_ns);
+        self.ended = ended.map(|(id, _)| (id, since(&id))).collect();
+    }
+
+    /// Other hosts may have parts of a job that has ended here: what they say of it has to be read
+    /// once they have had the time to say it, and now and then as long as there is one.
+    fn has_to_look(&self, now_ns: u64) -> bool {
+        let read_ns = self.alive_ns.unwrap_or(0);
+        let is_due = |since_ns: &u64| {
+            let first_ns = since_ns + SAID_NS;
+            now_ns >= first_ns && (read_ns < first_ns || now_ns >= read_ns + SAID_NS)
+        };
+        self.ended.values().any(is_due)
+    }
+
+    /// A record of this host whose job has ended here, and has no part elsewhere.
+    fn forgotten(&self, now_ns: u64) -> Option<JobId> {
+        let mut records = self.view.records(&self.me.name).map(|(id, _)| id);
+        let is_asked = |id: JobId| self.wishes.iter().any(|of| of.wish == Wish::Remove { job: id });
+        let has_part = |id: JobId| {
+            let mut others = self.alive.iter().filter(|(name, _)| **name != self.me.name);
+            others.any(|(_, alive)| alive.parts.contains(&id.0))
+        };
+        // A job that was killed while this host was lost has no entries any more.
+        let has_entries =
+            |id: JobId| self.view.job(id).is_some_and(|(home, _)| home == self.me.name);
+        let is_said = |since_ns: &u64| {
+            let said_ns = since_ns + SAID_NS;
+            now_ns >= said_ns && self.alive_ns.is_some_and(|read_ns| read_ns >= said_ns)
+        };
+        let is_over = |id: JobId| {
+            let has_ended = self.ended.get(&id).is_some_and(is_said);
+            (has_ended && !has_part(id)) || (!has_entries(id) && self.is_mine())
+        };
+        records.find(|&id| is_over(id) && !is_asked(id))
+    }
+
+    /// Whether the records of this name are this machine's.
+    fn is_mine(&self) -> bool {
+        self.view.hosts().get(&self.me.name).is_none_or(|_| self.host().is_some())
     }
 }

@@ -134,6 +134,8 @@ struct World {
     steps: BTreeMap<Change, BTreeMap<String, Step>>,
     /// Jobs that were granted: the numbers by their nonces.
     granted: BTreeMap<String, JobId>,
+    /// When jobs ended where they were registered, by their nonces.
+    ended: BTreeMap<String, u64>,
     /// Jobs that may be cleared without their homes.
     killed: BTreeSet<JobId>,
     backup: Etcd,
@@ -198,6 +200,7 @@ impl World {
             reference,
             steps: BTreeMap::new(),
             granted: BTreeMap::new(),
+            ended: BTreeMap::new(),
             killed: BTreeSet::new(),
             backup: Etcd::default(),
             epoch: 0,
@@ -336,11 +339,20 @@ impl World {
                 None => {}
             }
         }
+        // Parts of jobs that have ended elsewhere live on for a while.
+        let has_part = |(job, name, record): (JobId, &str, &Job)| {
+            let is_here = record.cpus.contains_key(&host.name) && name != host.name;
+            let lives = (job.0 + host.cpus as u64) % 3 == 0 && !self.is_calm;
+            let ended_ns =
+                self.ended.get(&record.nonce).map_or(u64::MAX, |at_ns| at_ns + 5 * SECOND);
+            (is_here && lives && now_ns < ended_ns).then_some(job)
+        };
+        let parts = host.member.view().jobs().filter_map(has_part).collect();
         let seen = Observation {
             clock: Clock { source: "chrony".into(), offset_ns: 0, bound_ns: host.bound_ns },
             threads: host.threads,
             of_users: BTreeMap::new(),
-            parts: Vec::new(),
+            parts,
             nonces: host.nonces.clone(),
         };
         host.member.see(seen);
@@ -608,7 +620,10 @@ impl World {
             Wish::Register(job) => _ = host.nonces.insert(job.nonce.clone()),
             Wish::Remove { job } => {
                 let ended = self.reference.job(*job).map(|(_, it)| it.nonce.clone());
-                ended.map(|nonce| host.nonces.remove(&nonce));
+                if let Some(nonce) = ended {
+                    host.nonces.remove(&nonce);
+                    self.ended.insert(nonce, self.now_ns);
+                }
             }
             _ => {}
         }
@@ -726,7 +741,14 @@ impl World {
                 self.hosts[at].is_connected = false;
                 self.pass(200 * MS);
                 let cpus = self.hosts[at].cpus;
-                self.ask(at, Wish::Join { cpus, machine: "another machine".to_owned() });
+                self.ask(
+                    at,
+                    Wish::Join {
+                        cpus,
+                        machine: "another machine".to_owned(),
+                        boot: "another kernel".to_owned(),
+                    },
+                );
                 self.pass(200 * MS);
                 self.restart(at);
             }

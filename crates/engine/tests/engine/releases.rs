@@ -55,6 +55,7 @@ pub fn record(id: u64, placement: Placement) -> Record {
         disk_bytes: 0,
         joined: Vec::new(),
         coming: None,
+        nonce: None,
         auto: false,
     }
 }

@@ -16,8 +16,8 @@ use std::{
 use gang_linux::own_files;
 use gang_schedule::JobId;
 
-/// Beyond what JSON has as an exact number in all languages there are no numbers of jobs.
-const MAX: u64 = 1 << 53;
+/// Greater numbers are of jobs that span hosts.
+const MAX: u64 = JobId::FIRST_SPANNING.0;
 
 /// The next number, on file.
 #[derive(Debug)]

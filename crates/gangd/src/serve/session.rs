@@ -130,6 +130,7 @@ impl Session {
             min_cpus: number("min_cpus", wanted.min_cpus, limits::CPUS_MAX)?,
             allowed: Allowed::anywhere(),
             overhead: 0,
+            spanning: false,
         })
     }
 

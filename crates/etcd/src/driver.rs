@@ -8,7 +8,7 @@ use etcd_client::{
     TlsOptions, WatchOptions, WatchStream,
 };
 use gang_cluster::change::{Granted, Refused, Wish};
-use gang_cluster::member::{Identity, Member, Note, Now, Observation, Request, Ticket};
+use gang_cluster::member::{Identity, Member, Note, Now, Observation, Overview, Request, Ticket};
 use gang_cluster::record::decode;
 use gang_cluster::store::{Outcome, Revision, Snapshot};
 use tokio::sync::{mpsc, oneshot};
@@ -83,8 +83,12 @@ pub trait Host {
     fn link(&mut self, is_up: Result<(), String>);
 }
 
-/// A wish, and where its answer goes.
-pub type Ask = (Wish, oneshot::Sender<Result<Granted, Refused>>);
+/// A question to the driver, and where its answer goes.
+pub enum Ask {
+    Wish(Wish, oneshot::Sender<Result<Granted, Refused>>),
+    /// The cluster as it is now.
+    Look(oneshot::Sender<Overview>),
+}
 
 /// One host's link to etcd.
 pub struct Driver<H> {
@@ -92,8 +96,9 @@ pub struct Driver<H> {
     me: Identity,
     member: Member,
     host: H,
-    wishes: mpsc::Receiver<Ask>,
+    asks: mpsc::Receiver<Ask>,
     waiting: BTreeMap<Ticket, oneshot::Sender<Result<Granted, Refused>>>,
+    looks: Vec<oneshot::Sender<Overview>>,
 }
 
 /// A connection that works.
@@ -111,7 +116,7 @@ struct Lease {
 
 /// Why a link ended.
 enum End {
-    /// Nobody can wish anything any more.
+    /// Nobody can ask anything any more.
     Closed,
     Failed(String),
 }
@@ -128,13 +133,13 @@ impl<H: Host> Driver<H> {
         me: Identity,
         keys: gang_cluster::keys::Keys,
         host: H,
-        wishes: mpsc::Receiver<Ask>,
+        asks: mpsc::Receiver<Ask>,
     ) -> Driver<H> {
         let member = Member::new(me.clone(), keys);
-        Driver { address, me, member, host, wishes, waiting: BTreeMap::new() }
+        Driver { address, me, member, host, asks, waiting: BTreeMap::new(), looks: Vec::new() }
     }
 
-    /// Runs until nobody can wish anything any more.
+    /// Runs until nobody can ask anything any more.
     pub async fn run(mut self) {
         loop {
             let end = match timeout(ANSWER, Driver::<H>::link(&self.address)).await {
@@ -156,8 +161,8 @@ impl<H: Host> Driver<H> {
             let retry_at = Instant::now() + RETRY;
             loop {
                 tokio::select! {
-                    ask = self.wishes.recv() => match ask {
-                        Some(ask) => self.wish(ask),
+                    ask = self.asks.recv() => match ask {
+                        Some(ask) => self.take(ask),
                         None => return,
                     },
                     () = sleep_until(retry_at) => break,
@@ -179,9 +184,17 @@ impl<H: Host> Driver<H> {
         Ok(Lease { id, keeper, kept })
     }
 
-    fn wish(&mut self, (wish, answer): Ask) {
-        let ticket = self.member.wish(wish);
-        self.waiting.insert(ticket, answer);
+    fn take(&mut self, ask: Ask) {
+        match ask {
+            Ask::Wish(wish, answer) => {
+                let ticket = self.member.wish(wish);
+                self.waiting.insert(ticket, answer);
+            }
+            Ask::Look(answer) => {
+                self.member.look();
+                self.looks.push(answer);
+            }
+        }
     }
 
     /// Hands on answers, notes and rows.
@@ -192,6 +205,12 @@ impl<H: Host> Driver<H> {
         for (ticket, answer) in self.member.take_answers() {
             // The one who asked may have gone.
             self.waiting.remove(&ticket).map(|to| to.send(answer));
+        }
+        if self.member.has_looked() && !self.looks.is_empty() {
+            let seen = self.member.overview();
+            for answer in self.looks.drain(..) {
+                let _ = answer.send(seen.clone());
+            }
         }
         self.host.changed(&self.member);
     }
@@ -210,9 +229,9 @@ impl<H: Host> Driver<H> {
             self.report();
             let done = tokio::select! {
                 message = next_message(&mut link.watch) => self.watched(&mut link, message),
-                ask = self.wishes.recv() => match ask {
+                ask = self.asks.recv() => match ask {
                     Some(ask) => {
-                        self.wish(ask);
+                        self.take(ask);
                         Ok(())
                     }
                     None => Err(End::Closed),

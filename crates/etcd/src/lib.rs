@@ -9,11 +9,13 @@
 
 mod convert;
 mod driver;
+mod link;
 mod rights;
 
 pub use convert::{commit, read};
 pub use driver::{Address, Ask, Driver, Host, Tls};
 pub use etcd_client::Error;
+pub use link::Link;
 pub use rights::{permit_host, user_of};
 
 use etcd_client::Client;
@@ -33,6 +35,31 @@ pub enum InitError {
     Etcd { endpoints: String, source: Error },
     #[error("etcd at {endpoints} refused: {why}")]
     Store { endpoints: String, why: String },
+}
+
+/// The same as [`init`], on a runtime of its own.
+///
+/// # Errors
+/// [`InitError`].
+pub fn init_blocking(address: &Address, keys: &Keys, settings: &Settings) -> Result<(), InitError> {
+    block_on(init(address, keys, settings))
+}
+
+/// The same as [`permit_host`], for a host that shows who it is by its certificate, on a connection
+/// and a runtime of its own.
+///
+/// # Errors
+/// etcd is away, or does not permit it.
+pub fn permit_host_blocking(address: &Address, cluster: &str, host: &str) -> Result<(), Error> {
+    block_on(async {
+        let mut client = address.connect().await?;
+        permit_host(&mut client, cluster, host, None).await
+    })
+}
+
+fn block_on<T>(of: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime takes a few descriptors").block_on(of)
 }
 
 /// Writes the first records of a cluster.

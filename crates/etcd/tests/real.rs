@@ -150,7 +150,7 @@ impl Running {
 
     fn wish(&self, wish: Wish) -> Result<Granted, Refused> {
         let (answer, answered) = oneshot::channel();
-        self.wishes.blocking_send((wish, answer)).expect("the driver runs");
+        self.wishes.blocking_send(Ask::Wish(wish, answer)).expect("the driver runs");
         answered.blocking_recv().expect("each wish has an answer")
     }
 

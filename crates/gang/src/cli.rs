@@ -39,6 +39,10 @@ pub enum Command {
     History(History),
     /// Show the daemon: backend and guarantee, slice, times of its switches
     Status(Listing),
+    /// Show the cluster: its hosts, how good their clocks are, and the jobs that span them
+    Hosts(Listing),
+    /// Make a cluster
+    Cluster(Cluster),
     /// Stop a job until it is resumed; its memory stays
     Suspend(OneJob),
     /// Let a suspended job run again
@@ -126,6 +130,20 @@ impl Command {
 pub struct Run {
     #[command(flatten)]
     pub job: JobOptions,
+    /// Hosts that the job spans, each with its CPUs there, such as a:4,b:4: it has its slots at the
+    /// same moments on all of them. The program runs here, and starts its own parts elsewhere, which
+    /// join by gang run --join
+    #[arg(long, value_name = "HOST:CPUS,...", value_delimiter = ',', value_parser = host_cpus,
+        conflicts_with_all = ["cpus", "min", "policy", "mem", "disk", "signals", "wait"])]
+    pub hosts: Vec<HostCpus>,
+    /// What becomes of a job that spans hosts when it loses one
+    #[arg(long, value_enum, default_value_t = OnHostLost::Mark, requires = "hosts")]
+    pub on_host_lost: OnHostLost,
+    /// Run the program in a job that is there already, which GANG_JOB names where the option has no
+    /// number
+    #[arg(long, value_name = "JOB", num_args = 0..=1, require_equals = true,
+        default_missing_value = "", conflicts_with_all = ["hosts", "cpus", "min"])]
+    pub join: Option<String>,
     /// Backend of a daemon that this command starts; one that listens already must have it
     #[arg(long)]
     pub backend: Option<String>,
@@ -141,6 +159,69 @@ pub struct Run {
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
+}
+
+/// Make a cluster
+#[derive(Debug, Args)]
+pub struct Cluster {
+    #[command(subcommand)]
+    pub command: ClusterCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ClusterCommand {
+    /// Write the first records of a cluster to etcd
+    ///
+    /// Name, etcd and the length of slices are those of gangd.toml, which the hosts have, too. Where
+    /// etcd has users, this needs its root.
+    Init(ClusterInit),
+}
+
+#[derive(Debug, Args)]
+pub struct ClusterInit {
+    /// Configuration file of gangd [default: /etc/gangd/gangd.toml]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Rows of the shortest frame, after which the matrix repeats
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub rows: u32,
+    /// Jobs share with all others by their weights, whoever owns them; else users share first
+    #[arg(long)]
+    pub by_program: bool,
+    /// Users are the same on all hosts by their numbers, and not by their names
+    #[arg(long)]
+    pub users_by_number: bool,
+    /// A host that is away for this long is lost to its jobs
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    pub lost_after: String,
+    /// Hosts that get a user and a role of etcd, which permits what a host has to write
+    #[arg(long, value_name = "HOST", num_args = 1..)]
+    pub permit_host: Vec<String>,
+}
+
+/// CPUs of a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostCpus {
+    pub host: String,
+    pub cpus: i64,
+}
+
+/// Reads a host with its CPUs.
+fn host_cpus(text: &str) -> Result<HostCpus, String> {
+    let wrong = || format!("{text:?} is not a host with its CPUs, such as a:4");
+    let (host, cpus) = text.rsplit_once(':').ok_or_else(wrong)?;
+    let cpus = cpus.parse().ok().filter(|cpus| (1..=CPUS_MAX).contains(cpus)).ok_or_else(wrong)?;
+    if host.is_empty() { Err(wrong()) } else { Ok(HostCpus { host: host.to_owned(), cpus }) }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OnHostLost {
+    /// It goes on, and says which host is lost
+    Mark,
+    /// It stands still on all hosts until it is resumed
+    Suspend,
+    /// Linux alone schedules it from then on
+    Release,
 }
 
 /// The requests of a job

@@ -35,6 +35,11 @@ pub fn gangd_at(socket: &Path) -> Result<Command> {
     Ok(command)
 }
 
+/// The daemon's program, for what it does besides being the daemon.
+pub fn gangd_command() -> Result<Command> {
+    Ok(Command::new(gangd()?))
+}
+
 /// A program that is a subcommand: beside this one, else in ../libexec/gangd.
 pub fn companion(name: &str) -> Result<PathBuf> {
     find(name, &[".", "../libexec/gangd"]).with_context(|| {

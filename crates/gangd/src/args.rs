@@ -76,6 +76,30 @@ pub struct Args {
     #[arg(long, requires = "release")]
     pub keep_jobs: bool,
 
+    /// Make the cluster that the configuration names in etcd, and end (used by gang cluster init)
+    #[arg(long, hide = true)]
+    pub init_cluster: bool,
+
+    /// With --init-cluster: rows of the least frame
+    #[arg(long, hide = true, default_value_t = 16)]
+    pub rows: u32,
+
+    /// With --init-cluster: jobs share by program, whoever owns them
+    #[arg(long, hide = true)]
+    pub by_program: bool,
+
+    /// With --init-cluster: users have the same numbers on all hosts
+    #[arg(long, hide = true)]
+    pub users_by_number: bool,
+
+    /// With --init-cluster: a host that is away for this long is lost
+    #[arg(long, hide = true, default_value = "30s", value_parser = settings::duration)]
+    pub lost_after: Duration,
+
+    /// With --init-cluster: hosts that get a user and a role of etcd
+    #[arg(long, hide = true)]
+    pub permit_host: Vec<String>,
+
     /// Write a manual page to standard output, and end
     #[arg(long, value_name = "PAGE", hide = true)]
     pub manual: Option<manual::Page>,

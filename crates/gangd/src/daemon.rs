@@ -6,7 +6,7 @@ use std::{
     os::unix::net::UnixStream,
     path::PathBuf,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU32, Ordering},
     },
     time::{Duration, Instant},
@@ -18,6 +18,7 @@ use gang_timetable::Backend;
 
 use crate::{
     check::Checks,
+    cluster::Cluster,
     conduct::{client_priority::ClientPriority, requests::Handle},
     error::Error,
     groups::{cgroups::Cgroups, watch::Watch},
@@ -54,6 +55,8 @@ pub struct Daemon {
     /// Jobs that have ended; absent where none is kept.
     pub history: Option<History>,
     pub checks: Checks,
+    /// Empty where this host is in no cluster.
+    pub cluster: OnceLock<Cluster>,
     /// Processes that stay in the groups which jobs have left.
     pub deputies: Deputies,
 }

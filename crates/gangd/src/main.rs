@@ -3,6 +3,7 @@
 mod args;
 mod caller;
 mod check;
+mod cluster;
 mod conduct;
 mod daemon;
 mod error;
@@ -108,6 +109,9 @@ fn dispatch(args: &Args, starter: &mut Starter) -> anyhow::Result<()> {
         let found = if path.exists() { "fine" } else { "not there; all settings are the defaults" };
         println!("{}: {found}", path.display());
         return Ok(());
+    }
+    if args.init_cluster {
+        return cluster::init(&settings, args);
     }
     if caller::is_program(args) {
         caller::forget(&roots);

@@ -5,7 +5,7 @@ use std::{
     io::Read,
     os::unix::{fs::DirBuilderExt, net::UnixStream},
     path::Path,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -26,6 +26,7 @@ use crate::{
     args::Args,
     caller,
     check::Checks,
+    cluster::Cluster,
     conduct::{
         client_priority::{ClientPriority, ThreadPriority},
         conductor::{self, Setup},
@@ -158,9 +159,14 @@ pub fn run(
         prover: Prover::default(),
         history,
         checks: Checks::default(),
+        cluster: OnceLock::new(),
         deputies: Deputies::default(),
     });
     daemon.restore();
+    if let Some(settings) = &daemon.settings().cluster {
+        let cluster = Cluster::start(&daemon, settings)?;
+        let _ = daemon.cluster.set(cluster);
+    }
     let listener = lock.listen()?;
     daemon.watch.add(Source::Listener, &listener)?;
     daemon.watch.add(Source::Signal, &stop_receiver)?;
@@ -391,6 +397,7 @@ fn end(
     guardian_keeper: GuardianKeeper,
     lock: SocketLock,
 ) {
+    daemon.cluster.get().into_iter().for_each(Cluster::close);
     daemon.conductor.stop();
     let _ = conductor.join();
     // They end with the conductor.

@@ -13,6 +13,7 @@ pub mod bpf_stats;
 pub mod cgroup;
 pub mod child;
 pub mod clock;
+pub mod clock_quality;
 pub mod descriptors;
 pub mod inherited;
 pub mod limits;

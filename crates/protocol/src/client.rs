@@ -176,6 +176,29 @@ impl Client {
         self.connection.server_uid()
     }
 
+    /// Leaves the connection to the program that this process executes: it closes when that ends.
+    pub fn keep_for_program(&self) -> std::io::Result<()> {
+        self.connection.keep_for_program()
+    }
+
+    /// Registers a job that spans hosts. It ends when this client goes away before the job has a
+    /// process on any host.
+    pub fn register_spanning(
+        &mut self,
+        job: v1::RegisterSpanning_Args,
+    ) -> Result<v1::RegisterSpanning_Reply, ClientError> {
+        let doing = format!("registering the job {:?} on several hosts", job.name);
+        self.connection.call("RegisterSpanning", job, doing)
+    }
+
+    /// The cluster that the daemon is in; none where it is in none.
+    pub fn cluster(&mut self) -> Result<Option<v1::Cluster>, ClientError> {
+        let doing = "asking for the cluster".to_owned();
+        let reply: Result<v1::GetCluster_Reply, _> =
+            self.connection.call("GetCluster", v1::GetCluster_Args {}, doing);
+        reply.map(|reply| reply.cluster)
+    }
+
     /// Makes a job without processes and returns its id. The job ends if this client goes before
     /// it has added a process.
     pub fn register(&mut self, job: &Registration) -> Result<i64, ClientError> {

@@ -33,6 +33,7 @@
 
 mod judge;
 mod next;
+mod overview;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -45,6 +46,8 @@ use crate::record::{Alive, Clock, Fault, State};
 use crate::store::{Event, Outcome, Revision, Snapshot, Txn};
 use crate::timeline::{Step, Timeline};
 use crate::view::View;
+
+pub use overview::{HostSeen, JobSeen, Overview};
 
 /// The number of a wish.
 pub type Ticket = u64;
@@ -169,6 +172,8 @@ pub struct Member {
     flight: Option<Flight>,
     /// The next wish is worked out once this revision was read.
     read_first: Revision,
+    /// Somebody looks at the cluster.
+    is_looked_at: bool,
     /// Something that is no transaction is being done.
     is_busy: bool,
     answers: Vec<(Ticket, Result<Granted, Refused>)>,
@@ -207,6 +212,7 @@ impl Member {
             last_ticket: 0,
             flight: None,
             read_first: 0,
+            is_looked_at: false,
             is_busy: false,
             answers: Vec::new(),
             notes: Vec::new(),
@@ -382,6 +388,7 @@ impl Member {
         let since = |name: &String| self.missing.get(name).copied().unwrap_or(now.monotonic_ns);
         self.missing = hosts.map(|name| (name.clone(), since(name))).collect();
         (self.alive, self.alive_ns, self.is_busy) = (alive, Some(now.monotonic_ns), false);
+        self.is_looked_at = false;
     }
 
     /// This host's key was written, or not.

@@ -31,7 +31,10 @@ impl Member {
                 self.is_busy = true;
                 Some(Request::Read)
             }
-            Link::Up => self.announce(now_ns).or_else(|| self.change(now)),
+            Link::Up => {
+                let first = self.announce(now_ns).or_else(|| self.look_anew());
+                first.or_else(|| self.change(now))
+            }
         }
     }
 

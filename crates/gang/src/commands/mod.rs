@@ -2,10 +2,12 @@
 
 mod adopt;
 mod check;
+mod cluster;
 mod companion;
 mod completions;
 mod exec_gated;
 mod history;
+mod hosts;
 mod kill;
 mod ls;
 mod manual;
@@ -47,6 +49,8 @@ pub fn run(typed: &Cli) -> Result<()> {
         Command::Metrics(args) => metrics::metrics(args, daemon),
         Command::History(args) => history::history(args, daemon),
         Command::Status(args) => status::status(args, daemon),
+        Command::Hosts(args) => hosts::hosts(args, daemon),
+        Command::Cluster(args) => cluster::cluster(args),
         Command::Suspend(args) => suspend::suspend(args, daemon),
         Command::Resume(args) => resume::resume(args, daemon),
         Command::Kill(args) => kill::kill(args, daemon),

@@ -14,11 +14,12 @@ use gang_protocol::name::{escaped, nearest_name};
 use gang_protocol::paths::Surroundings;
 use gang_protocol::v1;
 
-use crate::cli::Run;
-use crate::connect::connect_or_start;
+use crate::cli::{HostCpus, OnHostLost, Run};
+use crate::connect::{connect, connect_or_start};
 use crate::environment::environment;
 use crate::executable;
 use crate::execute::execute;
+use crate::exit::Usage;
 use crate::job_options::allowed_cpus;
 use crate::show_values::size;
 use crate::stand_in::Gated;
@@ -40,6 +41,10 @@ pub fn run(args: &Run, socket: Option<&Path>) -> Result<()> {
     let cpus = allowed_cpus(None).context("cannot ask which CPUs this process may use")?;
     let job = args.job.registration(&default_name(command), cpus, Caller::of_this_process())?;
     let job = Registration { wait: args.wait, ..job };
+    if !args.hosts.is_empty() || args.join.is_some() {
+        let socket = socket.map(std::path::absolute).transpose().context("cannot find --socket")?;
+        return run_across_hosts(args, &job, socket.as_deref(), &file);
+    }
 
     let socket = socket.map(std::path::absolute).transpose().context("cannot find --socket")?;
     let daemon = Surroundings::with_socket(socket.as_deref());
@@ -71,6 +76,72 @@ fn run_within(job: i64, args: &Run, file: &Path) -> Result<()> {
     }
     let error = execute(file, &args.command, std::env::vars_os());
     Err(executable::refused(&args.command[0], file, error).into())
+}
+
+/// Runs the program in a job of several hosts, or in a job that is there.
+fn run_across_hosts(
+    args: &Run,
+    job: &Registration,
+    socket: Option<&Path>,
+    file: &Path,
+) -> Result<()> {
+    let mut client = connect(&Surroundings::with_socket(socket))?;
+    let takes_turns_by_signals = client.status()?.status.backend == SIGNAL;
+    let cluster = client.cluster()?;
+    let me = cluster.map(|cluster| cluster.host).unwrap_or_default();
+    let (id, cpus) = match &args.join {
+        Some(join) => {
+            let id = job_to_join(join)?;
+            let there = client.list_jobs()?.jobs.into_iter().find(|job| job.id == id);
+            let there = there.with_context(|| format!("this host has no part of job {id}"))?;
+            (id, Some(there.cpus))
+        }
+        None => {
+            let cpus = |of: &HostCpus| v1::HostCpus { host: of.host.clone(), cpus: of.cpus };
+            let wanted = v1::RegisterSpanning_Args {
+                name: job.name.clone(),
+                cpus: args.hosts.iter().map(cpus).collect(),
+                class: job.class.clone(),
+                weight: job.weight,
+                on_host_lost: args.on_host_lost.into(),
+            };
+            let id = client.register_spanning(wanted)?.job;
+            (id, args.hosts.iter().find(|of| of.host == me).map(|of| of.cpus))
+        }
+    };
+    let variables = variables(id, cpus, socket);
+    if cpus.is_none() {
+        // The job lives as long as the program has the connection, or parts of it run elsewhere.
+        client.keep_for_program()?;
+        let error = execute(file, &args.command, variables.into_iter());
+        return Err(executable::refused(&args.command[0], file, error).into());
+    }
+    let registered = Registered { client, id, takes_turns_by_signals };
+    match takes_turns_by_signals {
+        true => stay(registered, file, &args.command, variables),
+        false => become_program(registered, file, &args.command, variables),
+    }
+}
+
+/// The job that `--join` names, or `$GANG_JOB`.
+fn job_to_join(named: &str) -> Result<i64> {
+    let named = match named {
+        "" => std::env::var("GANG_JOB")
+            .map_err(|_| Usage("--join: say which job (--join=JOB), or set GANG_JOB".to_owned()))?,
+        named => named.to_owned(),
+    };
+    let wrong = |_| Usage(format!("--join: {named:?} is not the number of a job"));
+    Ok(named.parse::<i64>().map_err(wrong)?)
+}
+
+impl From<OnHostLost> for v1::OnHostLost {
+    fn from(lost: OnHostLost) -> Self {
+        match lost {
+            OnHostLost::Mark => Self::mark,
+            OnHostLost::Suspend => Self::suspend,
+            OnHostLost::Release => Self::release,
+        }
+    }
 }
 
 /// A job without a process. It ends when the connection closes before a process was added.

@@ -106,6 +106,14 @@ impl Peer {
         }
     }
 
+    /// Refuses a client of another user namespace, whose user id is nobody's here.
+    pub fn permit_user(self, operation: &str) -> Result<(), Error> {
+        match self.is_local {
+            true => Ok(()),
+            false => Err(Error::not_permitted(operation, ELSEWHERE)),
+        }
+    }
+
     /// Refuses numbers of processes from a client of another PID namespace. One of another user
     /// namespace may name its own children.
     pub fn permit_children(self, operation: &str) -> Result<(), Error> {

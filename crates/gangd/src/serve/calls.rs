@@ -53,6 +53,23 @@ impl v1::VarlinkInterface for Session {
         answer(call, Session::register(self, wanted), |call, job| call.reply(job.0 as i64))
     }
 
+    fn register_spanning(
+        &self,
+        call: &mut dyn v1::Call_RegisterSpanning,
+        name: String,
+        cpus: Vec<v1::HostCpus>,
+        class: v1::Class,
+        weight: i64,
+        on_host_lost: v1::OnHostLost,
+    ) -> varlink::Result<()> {
+        let registered = Session::register_spanning(self, name, cpus, class, weight, on_host_lost);
+        answer(call, registered, |call, (job, from_ns)| call.reply(job.0 as i64, from_ns as i64))
+    }
+
+    fn get_cluster(&self, call: &mut dyn v1::Call_GetCluster) -> varlink::Result<()> {
+        answer(call, self.cluster(), |call, cluster| call.reply(cluster))
+    }
+
     fn add_process(
         &self,
         call: &mut dyn v1::Call_AddProcess,

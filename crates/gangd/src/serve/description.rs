@@ -2,11 +2,15 @@
 
 use std::{collections::BTreeMap, io, sync::Arc};
 
+use gang_cluster::{
+    member::{HostSeen, JobSeen},
+    record,
+};
 use gang_conductor::{Eligibility, Home, Job, Now, ShortLivedGang, admission::Supply};
 use gang_engine::timing;
 use gang_linux::{Roots, clock};
 use gang_protocol::v1;
-use gang_schedule::{Class, Config, Gap, JobId, Plan, Sharing, clock as slices};
+use gang_schedule::{Class, Config, CpuSet, Gap, JobId, Plan, Sharing, clock as slices};
 use gang_timetable::{
     Backend, InSlot,
     record::{Placement, Single},
@@ -381,4 +385,77 @@ fn row(plan: &Plan, gap: Gap) -> v1::Row {
         rest_turn: plan.rest_turn,
         gap: is_there.then_some(gap),
     }
+}
+
+/// The cluster that this host is in.
+pub fn cluster(daemon: &Daemon, sees: Sees) -> Option<v1::Cluster> {
+    let cluster = daemon.cluster.get()?;
+    let seen = cluster.look()?;
+    let missing = cluster.missing();
+    let boot = seen.hosts.get(&cluster.host).map(|host| host.record.boot.clone());
+    let host = |(name, host): (&String, &HostSeen)| {
+        let alive = host.alive.as_ref();
+        v1::Host {
+            name: name.clone(),
+            cpus: host.record.cpus.into(),
+            is_this: *name == cluster.host,
+            shares_kernel: Some(&host.record.boot) == boot.as_ref(),
+            adjusts: seen.adjuster.as_ref() == Some(name),
+            is_alive: alive.is_some(),
+            clock: alive.map(|it| v1::HostClock {
+                source: it.clock.source.clone(),
+                offset_ns: it.clock.offset_ns,
+                bound_ns: it.clock.bound_ns as i64,
+            }),
+            unwilling: alive.and_then(|it| it.unwilling.clone()),
+            revision: alive.map(|it| it.read as i64),
+            threads: alive.map(|it| it.threads.into()),
+            parts: alive.map(|it| it.parts.iter().map(|&job| job as i64).collect()),
+        }
+    };
+    let numbers = |set: &CpuSet| set.iter().map(i64::from).collect::<Vec<_>>();
+    let job = |(id, job): (&JobId, &JobSeen)| {
+        let JobSeen { home, record, entries, rows, cpus, lost } = job;
+        let count =
+            |(host, &cpus): (&String, &u32)| v1::HostCpus { host: host.clone(), cpus: cpus.into() };
+        let columns = |(host, cpus): (&String, &CpuSet)| v1::Columns {
+            host: host.clone(),
+            columns: numbers(cpus),
+        };
+        Some(v1::SpanningJob {
+            id: id.0 as i64,
+            name: record.name.clone(),
+            owner: record.owner.name.clone(),
+            owner_uid: record.owner.uid.into(),
+            class: record::class(&entries.class).ok()?.into(),
+            weight: entries.weight.into(),
+            home: home.clone(),
+            cpus: record.cpus.iter().map(count).collect(),
+            wanted: match entries.wanted {
+                record::Wanted::Run => v1::Wanted::run,
+                record::Wanted::Suspend => v1::Wanted::suspend,
+                record::Wanted::Kill => v1::Wanted::kill,
+                record::Wanted::Release => v1::Wanted::release,
+            },
+            rows: rows.iter().map(i64::from).collect(),
+            columns: cpus.iter().map(columns).collect(),
+            lost: lost.clone(),
+            registered_at_ns: record.registered_at_ns as i64,
+            missing: missing.get(id).cloned(),
+        })
+    };
+    let is_seen = |(id, job): &(&JobId, &JobSeen)| sees.job(**id, job.record.owner.uid);
+    let fault =
+        |(key, reason): &(String, String)| v1::Fault { key: key.clone(), reason: reason.clone() };
+    Some(v1::Cluster {
+        name: cluster.name.clone(),
+        host: cluster.host.clone(),
+        unreachable: cluster.unreachable(),
+        revision: seen.revision as i64,
+        slice_ns: seen.settings.as_ref().map(|settings| settings.slice_ns as i64),
+        frame: seen.state.as_ref().map(|state| state.frame.into()),
+        hosts: seen.hosts.iter().map(host).collect(),
+        jobs: seen.jobs.iter().filter(is_seen).filter_map(job).collect(),
+        faults: seen.faults.iter().map(fault).collect(),
+    })
 }

@@ -10,6 +10,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use gang_cluster::record::{OnHostLost, Wanted as WantedState};
 use gang_conductor::{Candidate, Progress, admission::Resources};
 use gang_linux::{clock, error::unless_gone, process};
 use gang_protocol::{limits, name::check_name, progress, v1};
@@ -18,6 +19,7 @@ use rustix::process::Signal;
 
 use crate::{
     check,
+    cluster::{Held, SpanningJob},
     conduct::state::now,
     daemon::Daemon,
     error::Error,
@@ -37,6 +39,8 @@ pub struct Session {
     pub daemon: Arc<Daemon>,
     peer: Peer,
     starting: Arc<Mutex<BTreeSet<JobId>>>,
+    /// Jobs that span hosts, which it registered: each ends with it where no host has a process.
+    held: Mutex<Vec<Held>>,
     /// The client's end, of which only hanging up is looked at.
     stream: UnixStream,
 }
@@ -98,7 +102,8 @@ impl Session {
     pub fn new(daemon: Arc<Daemon>, peer: Peer, stream: UnixStream) -> (Session, Starting) {
         let jobs: Arc<Mutex<BTreeSet<JobId>>> = Arc::default();
         let starting = Starting { daemon: daemon.clone(), jobs: jobs.clone() };
-        (Session { daemon, peer, starting: jobs, stream }, starting)
+        let held = Mutex::default();
+        (Session { daemon, peer, starting: jobs, held, stream }, starting)
     }
 
     fn started(&self) -> std::sync::MutexGuard<'_, BTreeSet<JobId>> {
@@ -167,6 +172,53 @@ impl Session {
         Ok(job)
     }
 
+    pub fn register_spanning(
+        &self,
+        name: String,
+        cpus: Vec<v1::HostCpus>,
+        class: v1::Class,
+        weight: i64,
+        on_host_lost: v1::OnHostLost,
+    ) -> Result<(JobId, u64), Error> {
+        let terms = Wanted {
+            name: name.clone(),
+            cpus: 1,
+            min_cpus: 1,
+            class,
+            policy: v1::Policy::gang,
+            weight,
+            mem_bytes: None,
+            disk_bytes: None,
+            wait: false,
+            signals: false,
+        };
+        let spec = self.spec(&terms)?;
+        let mut by_host = BTreeMap::new();
+        for v1::HostCpus { host, cpus } in cpus {
+            let count = number("cpus", cpus, limits::CPUS_MAX)?;
+            if by_host.insert(host.clone(), count).is_some() {
+                return Err(Error::invalid("cpus", host, "each host once"));
+            }
+        }
+        if by_host.is_empty() {
+            return Err(Error::invalid("cpus", "", "at least one host"));
+        }
+        let on_host_lost = match on_host_lost {
+            v1::OnHostLost::mark => OnHostLost::Mark,
+            v1::OnHostLost::suspend => OnHostLost::Suspend,
+            v1::OnHostLost::release => OnHostLost::Release,
+        };
+        let (class, weight) = (spec.class, spec.weight);
+        let job = SpanningJob { name, class, weight, cpus: by_host, on_host_lost };
+        let (job, from_ns, held) = self.daemon.register_spanning(self.peer, job)?;
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).push(held);
+        Ok((job, from_ns))
+    }
+
+    pub fn cluster(&self) -> Result<Option<v1::Cluster>, Error> {
+        Ok(description::cluster(&self.daemon, self.sees()?))
+    }
+
     pub fn adopt(
         &self,
         wanted: Wanted,
@@ -226,6 +278,15 @@ impl Session {
             disk_bytes: bytes("disk_bytes", to.disk_bytes)?,
         };
         let job = job_id(job)?;
+        if self.daemon.spans_hosts(job) {
+            let Change { class, policy, cpus, min_cpus, weight, mem_bytes, disk_bytes } = change;
+            let (sizes, resources) = (cpus.or(min_cpus), mem_bytes.or(disk_bytes));
+            if policy.is_some() || sizes.is_some() || resources.is_some() {
+                let reason = "it spans hosts: class and weight alone change while it runs";
+                return Err(Error::not_permitted(format!("change job {job}"), reason));
+            }
+            return self.daemon.set_spanning(self.peer, job, class, weight);
+        }
         self.daemon.set_job(self.peer_on(job), job, change)
     }
 
@@ -324,6 +385,14 @@ impl Session {
 
     pub fn kill(&self, job: i64, signal: i64) -> Result<(), Error> {
         let id = job_id(job)?;
+        if self.daemon.spans_hosts(id) {
+            let ends = [Signal::TERM, Signal::KILL].map(|it| i64::from(it.as_raw()));
+            if !ends.contains(&signal) {
+                let accepted = "15 (TERM) or 9 (KILL) for a job that spans hosts";
+                return Err(Error::invalid("signal", signal, accepted));
+            }
+            return self.daemon.want_spanning(self.peer, id, WantedState::Kill, "kill a job");
+        }
         let peer = self.peer_on(id);
         let owner_uid = self.daemon.permit(peer, id, "send a signal")?;
         let power = self.daemon.power(peer, owner_uid);
@@ -356,6 +425,10 @@ impl Session {
     pub fn suspend(&self, job: i64, suspended: bool) -> Result<(), Error> {
         let id = job_id(job)?;
         let operation = if suspended { "suspend a job" } else { "resume a job" };
+        if self.daemon.spans_hosts(id) {
+            let wanted = if suspended { WantedState::Suspend } else { WantedState::Run };
+            return self.daemon.want_spanning(self.peer, id, wanted, operation);
+        }
         let peer = self.peer_on(id);
         let owner_uid = self.daemon.permit(peer, id, operation)?;
         let power = self.daemon.power(peer, owner_uid);

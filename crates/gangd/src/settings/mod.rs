@@ -1,6 +1,7 @@
 //! The settings of the daemon: defaults, the configuration file, the command line, in that order.
 
 pub mod classes;
+pub mod cluster;
 pub mod hours;
 pub mod users;
 
@@ -110,6 +111,8 @@ pub struct File {
     working_hours: Option<Hours>,
     history: HistoryFile,
     cgroups: CgroupsFile,
+    cluster: cluster::File,
+    clock: cluster::ClockFile,
     users: users::File,
     groups: BTreeMap<String, users::Share>,
     limits: Limits,
@@ -175,6 +178,9 @@ pub struct Settings {
     pub retention: Retention,
     /// Whether jobs leave the groups in which they were called.
     pub leave: Leave,
+    /// The cluster that the host belongs to, if any.
+    pub cluster: Option<cluster::Cluster>,
+    pub clock: cluster::Clock,
     /// The accounts that users are on.
     pub accounts: Accounts,
     pub limits: Limits,
@@ -201,6 +207,8 @@ impl Default for Settings {
             history: None,
             retention: Retention::default(),
             leave: Leave::default(),
+            cluster: None,
+            clock: cluster::Clock::default(),
             accounts: Accounts::default(),
             limits: Limits::default(),
         }
@@ -246,6 +254,8 @@ impl Settings {
             ("status_file", self.status_file != new.status_file),
             ("history", self.kept() != new.kept()),
             ("cgroups", self.leave != new.leave),
+            ("cluster", self.cluster != new.cluster),
+            ("clock", self.clock != new.clock),
         ];
         differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
     }
@@ -277,6 +287,8 @@ impl Settings {
             history: self.history.clone(),
             retention: self.retention.clone(),
             leave: self.leave,
+            cluster: self.cluster.clone(),
+            clock: self.clock,
             ..new
         }
     }
@@ -371,6 +383,8 @@ impl Settings {
         settings.private = file.private.unwrap_or(false);
         settings.status_file = file.status_file;
         settings.leave = file.cgroups.leave;
+        settings.cluster = file.cluster.read()?;
+        settings.clock = file.clock.read()?;
         settings.history_enabled = file.history.enabled.unwrap_or(true);
         if file.history.path.as_deref() == Some(Path::new("none")) {
             bail!("history.path: \"none\" is not a file; enabled = false keeps no history");

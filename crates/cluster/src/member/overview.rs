@@ -1,0 +1,111 @@
+//! The cluster as one host has read it, for people.
+
+use std::collections::BTreeMap;
+
+use gang_schedule::matrix::{HostId, Rows};
+use gang_schedule::{CpuSet, JobId};
+
+use super::{Link, Member, Request};
+use crate::record::{Alive, Entries, Host, Job, Settings, State};
+use crate::store::Revision;
+
+/// The cluster as one host has read it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Overview {
+    /// Whether the registry can be reached.
+    pub is_up: bool,
+    pub revision: Revision,
+    /// Absent where the registry has no such cluster, or was not read yet.
+    pub settings: Option<Settings>,
+    pub state: Option<State>,
+    /// The host that adjusts, if any.
+    pub adjuster: Option<String>,
+    /// Why this host follows no rows, if so.
+    pub unwilling: Option<String>,
+    /// By name.
+    pub hosts: BTreeMap<String, HostSeen>,
+    /// By number.
+    pub jobs: BTreeMap<JobId, JobSeen>,
+    /// Keys whose values are not used, and why.
+    pub faults: Vec<(String, String)>,
+}
+
+/// A host of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostSeen {
+    pub record: Host,
+    /// Absent while it is away.
+    pub alive: Option<Alive>,
+}
+
+/// A job of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobSeen {
+    /// The host at which it was registered.
+    pub home: String,
+    pub record: Job,
+    pub entries: Entries,
+    /// Empty where it has no entries, or these cannot be.
+    pub rows: Rows,
+    /// Columns, by the name of the host.
+    pub cpus: BTreeMap<String, CpuSet>,
+    /// The names of the hosts that it lost.
+    pub lost: Vec<String>,
+}
+
+impl Member {
+    /// Somebody looks at the cluster: the hosts that are alive are to be read anew.
+    pub fn look(&mut self) {
+        self.is_looked_at = self.link == Link::Up;
+    }
+
+    /// What [`Member::look`] asked for was read, or cannot be.
+    pub fn has_looked(&self) -> bool {
+        !self.is_looked_at || self.link != Link::Up
+    }
+
+    pub(super) fn look_anew(&mut self) -> Option<Request> {
+        self.is_looked_at.then(|| {
+            self.is_busy = true;
+            Request::ReadAlive
+        })
+    }
+
+    pub fn overview(&self) -> Overview {
+        let view = &self.view;
+        let names: BTreeMap<HostId, &String> =
+            view.hosts().iter().map(|(name, host)| (HostId(host.number), name)).collect();
+        let host = |(name, record): (&String, &Host)| {
+            let alive = self.alive.get(name).cloned();
+            (name.clone(), HostSeen { record: record.clone(), alive })
+        };
+        let job = |(job, home, record): (JobId, &str, &Job)| {
+            let entries = view.entries(job)?.clone();
+            let placement = view.matrix().and_then(|matrix| matrix.placement(job));
+            let on = |(host, cpus): (&HostId, &CpuSet)| {
+                Some((names.get(host)?.to_string(), cpus.clone()))
+            };
+            let cpus = placement.into_iter().flat_map(|of| &of.cpus).filter_map(on).collect();
+            let lost = entries
+                .lost()
+                .iter()
+                .filter_map(|host| names.get(host))
+                .map(|name| name.to_string())
+                .collect();
+            let rows = placement.map_or_else(Rows::new, |of| of.rows.clone());
+            let (home, record) = (home.to_owned(), record.clone());
+            Some((job, JobSeen { home, record, entries, rows, cpus, lost }))
+        };
+        Overview {
+            is_up: self.is_up(),
+            revision: view.revision(),
+            settings: view.settings().cloned(),
+            state: view.state().map(|(state, _)| state.clone()),
+            adjuster: view.adjuster().map(str::to_owned),
+            unwilling: self.unwilling.clone(),
+            hosts: view.hosts().iter().map(host).collect(),
+            jobs: view.jobs().filter_map(job).collect(),
+            faults: view.faults().map(|(key, why)| (key.to_owned(), why.to_string())).collect(),
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The daemon, as the member of the cluster sees it.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use gang_cluster::{
+    Member,
+    change::Refused,
+    member::{Note, Now, Observation},
+    record::{self, Job, Wanted},
+    timeline::Step,
+};
+use gang_conductor::{AgreedEntries, Part};
+use gang_etcd::Host;
+use gang_schedule::{CpuSet, Entry, JobId, UserId, clock as slices};
+
+use super::{Shared, WantedPart, clock::Clock};
+use crate::{
+    conduct::{
+        client_priority::{ClientPriority, ThreadPriority},
+        requests::Handle,
+        state::now,
+    },
+    daemon::Daemon,
+};
+
+/// The daemon's end of the link.
+pub struct ThisHost {
+    conductor: Handle,
+    client_priority: Arc<ClientPriority>,
+    /// Of the link's thread, from its first step on.
+    priority: Option<ThreadPriority>,
+    shared: Arc<Shared>,
+    me: String,
+    /// The CPU of each column.
+    columns: Vec<u32>,
+    slice_ns: u64,
+    clock: Clock,
+    /// The entries that the conductor has.
+    given: Vec<AgreedEntries>,
+    /// The revision whose parts are known.
+    revision: u64,
+}
+
+impl ThisHost {
+    pub fn new(
+        daemon: &Arc<Daemon>,
+        shared: &Arc<Shared>,
+        me: String,
+        columns: Vec<u32>,
+        clock: Clock,
+    ) -> ThisHost {
+        ThisHost {
+            conductor: daemon.conductor.clone(),
+            client_priority: daemon.client_priority.clone(),
+            priority: None,
+            shared: shared.clone(),
+            me,
+            columns,
+            slice_ns: daemon.settings().schedule.slice_ns,
+            clock,
+            given: Vec::new(),
+            revision: 0,
+        }
+    }
+
+    /// The entries of a step; none where this host does not follow it.
+    fn agreed(&self, (step, follows): (&Step, bool)) -> AgreedEntries {
+        let cpus = |columns: &CpuSet| {
+            let cpu = |column: u32| self.columns.get(column as usize).copied();
+            columns.iter().map(cpu).collect::<Option<CpuSet>>()
+        };
+        let runs = step.parts.iter().filter(|part| follows && part.wanted == Wanted::Run);
+        let entry = |part: &gang_cluster::timeline::Part| {
+            let entry = Entry { job: part.job, rows: part.rows.clone(), cpus: cpus(&part.cpus)? };
+            Some((entry, part.nonce.clone()))
+        };
+        AgreedEntries {
+            from_slice: step.from_slice,
+            frame: step.frame,
+            entries: runs.filter_map(entry).collect(),
+        }
+    }
+
+    /// Hands the conductor the entries of the slice under way and of those after it.
+    fn give(&mut self, member: &Member) {
+        let slice = now().utc_ns / self.slice_ns;
+        let steps: Vec<_> = member.followed().collect();
+        let is_over =
+            |at: usize| steps.get(at + 1).is_some_and(|(next, _)| next.from_slice <= slice);
+        let first = (0..steps.len()).find(|&at| !is_over(at)).unwrap_or(0);
+        let agreed: Vec<AgreedEntries> =
+            steps.into_iter().skip(first).map(|step| self.agreed(step)).collect();
+        if agreed == self.given {
+            return;
+        }
+        self.given.clone_from(&agreed);
+        // Without a conductor there is nobody to have slots.
+        match self.conductor.ask(move |state| state.core.follow_entries(agreed)) {
+            Ok(Err(refused)) => {
+                tracing::error!(?refused, "entries of the cluster are not followed")
+            }
+            Ok(Ok(())) | Err(_) => {}
+        }
+    }
+
+    /// The parts that the registry wants here.
+    fn wanted(&self, member: &Member) -> Arc<[WantedPart]> {
+        let view = member.view();
+        let users = view.settings().map(|settings| settings.users).unwrap_or_default();
+        let config = view.settings().map(record::Settings::config).unwrap_or_default();
+        let wanted = |(job, _, record): (JobId, &str, &Job)| {
+            let (&cpus, entries) = (record.cpus.get(&self.me)?, view.entries(job)?);
+            let part = Part {
+                job,
+                nonce: record.nonce.clone(),
+                name: record.name.clone(),
+                owner_uid: record.owner.uid,
+                class: record::class(&entries.class).ok()?,
+                weight: entries.weight,
+                cpus,
+            };
+            let from_ns = slices::slice_start(&config, entries.wanted_from);
+            let (owner, wanted) = (record.owner.name.clone(), entries.wanted);
+            Some(WantedPart { part, owner, users, wanted, from_ns })
+        };
+        view.jobs().filter_map(wanted).collect()
+    }
+}
+
+impl Host for ThisHost {
+    fn now(&self) -> Now {
+        let gang_conductor::Now { utc_ns, monotonic_ns } = now();
+        Now { utc_ns, monotonic_ns }
+    }
+
+    fn first_slice(&self) -> u64 {
+        let open = self.conductor.ask(|state| state.core.first_open_slice(now()));
+        open.unwrap_or_else(|_| now().utc_ns / self.slice_ns + 1)
+    }
+
+    fn seen(&self) -> Observation {
+        let asked = self.conductor.ask(|state| {
+            let is_here = |job: &&gang_conductor::Job| job.home.is_some();
+            let parts = state.core.jobs.values().filter(is_here);
+            let parts = parts.filter_map(|job| Some((job.id, job.nonce.clone()?)));
+            (state.core.load_beside_spanning(), parts.collect::<Vec<_>>())
+        });
+        let ((threads, of_users), here) = asked.unwrap_or_default();
+        let held: BTreeSet<String> = self.shared.state().held.keys().cloned().collect();
+        let number = |(user, count): (UserId, u32)| (user.0, count);
+        Observation {
+            clock: self.clock.quality(),
+            threads,
+            of_users: of_users.into_iter().map(number).collect(),
+            parts: here.iter().map(|(job, _)| *job).collect(),
+            nonces: here.into_iter().map(|(_, nonce)| nonce).chain(held).collect(),
+        }
+    }
+
+    fn changed(&mut self, member: &Member) {
+        match &mut self.priority {
+            Some(priority) => priority.renew(),
+            None => self.priority = Some(ThreadPriority::of(&self.client_priority, None)),
+        }
+        self.give(member);
+        let revision = member.view().revision();
+        if self.revision != revision {
+            self.revision = revision;
+            let wanted = Some(self.wanted(member));
+            let mut state = self.shared.state();
+            if state.wanted != wanted {
+                state.wanted = wanted;
+                self.shared.changed.notify_all();
+            }
+        }
+    }
+
+    fn note(&mut self, note: Note) {
+        match note {
+            Note::Late { revision, slices } => {
+                tracing::info!(revision, slices, "a change of the cluster came late");
+            }
+            Note::Unwilling(Some(why)) => {
+                tracing::warn!(why, "this host takes no part in slots of spanning jobs");
+            }
+            Note::Unwilling(None) => tracing::info!("this host follows the cluster's slots"),
+            Note::Refused(Refused::Unreachable | Refused::Unanswered) => {}
+            Note::Refused(why) => tracing::warn!(%why, "the cluster refuses what this host wants"),
+            Note::Fault { key, why } => {
+                tracing::error!(key, why, "a record of the cluster is not used");
+            }
+        }
+    }
+
+    fn link(&mut self, is_up: Result<(), String>) {
+        let before = std::mem::replace(&mut self.shared.state().unreachable, is_up.err());
+        match (&before, &self.shared.state().unreachable) {
+            (Some(_), None) => tracing::info!("etcd is there"),
+            (None, Some(why)) => tracing::warn!(why, "etcd is away; the slots go on"),
+            (Some(before), Some(why)) if before != why => {
+                tracing::warn!(why, "etcd cannot be reached");
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! A new cluster: its first records, and what hosts may write.
+
+use std::fs;
+
+use anyhow::Context;
+use gang_cluster::{
+    keys::Keys,
+    record::{self, Users},
+};
+
+use crate::{args::Args, settings::Settings};
+
+/// Makes the cluster that the configuration names.
+pub fn init(settings: &Settings, args: &Args) -> anyhow::Result<()> {
+    let of = settings.cluster.as_ref();
+    let cluster = of.context("the configuration names no cluster: [cluster] needs name")?;
+    let keys = Keys::new(&cluster.name).context("the name of the cluster")?;
+    let id = fs::read_to_string("/proc/sys/kernel/random/uuid").context("no random number")?;
+    let users = if args.users_by_number { Users::Uid } else { Users::Name };
+    let record = record::Settings {
+        id: id.trim().to_owned(),
+        slice_ns: settings.schedule.slice_ns,
+        rows: args.rows,
+        by_program: args.by_program,
+        users,
+        lost_after_ms: args.lost_after.as_millis() as u64,
+    };
+    let address = cluster.address()?;
+    gang_etcd::init_blocking(&address, &keys, &record)?;
+    println!("cluster {} is there", cluster.name);
+    for host in &args.permit_host {
+        gang_etcd::permit_host_blocking(&address, &cluster.name, host)
+            .with_context(|| format!("cannot make the user of host {host} in etcd"))?;
+        let user = gang_etcd::user_of(&cluster.name, host);
+        println!("host {host} is user {user} of etcd: its certificate has that common name");
+    }
+    Ok(())
+}

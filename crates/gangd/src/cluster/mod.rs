@@ -1,0 +1,148 @@
+//! This host in a cluster: what its daemon does for jobs that span hosts.
+//!
+//! [`gang_cluster::Member`] decides, [`gang_etcd`] carries it to etcd and back. Here are the
+//! daemon's ends of both.
+//!
+//! - [`host`]: the daemon, as the member sees it: time, load, clock, parts. It hands the conductor
+//!   the entries of spanning jobs as they change.
+//! - [`parts`]: the parts that this host has, kept as the registry wants them.
+//! - [`orders`]: what clients ask of jobs that span hosts.
+//! - [`clock`]: how good the clock is.
+//! - [`init`](init()): a new cluster.
+
+mod clock;
+mod host;
+mod init;
+mod orders;
+mod parts;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+};
+
+use anyhow::Context;
+use gang_cluster::{
+    keys::Keys,
+    member::{Identity, Overview},
+    record::{Users, Wanted},
+};
+use gang_conductor::Part;
+use gang_etcd::Link;
+use gang_schedule::JobId;
+
+use crate::{conduct::survey, daemon::Daemon, settings::cluster};
+
+pub use init::init;
+pub use orders::SpanningJob;
+
+/// This host in its cluster.
+pub struct Cluster {
+    pub name: String,
+    pub host: String,
+    link: Link,
+    shared: Arc<Shared>,
+}
+
+/// What the threads of the cluster share.
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Why etcd cannot be reached; None while it can.
+    unreachable: Option<String>,
+    /// Absent until the registry was read.
+    wanted: Option<Arc<[WantedPart]>>,
+    /// Jobs that a client of this host registers, or has registered and started nowhere yet: their
+    /// nonces, each with the user.
+    held: BTreeMap<String, u32>,
+    /// Why parts are not here that should be.
+    missing: BTreeMap<JobId, String>,
+    is_closed: bool,
+}
+
+/// A part of this host, as the registry wants it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct WantedPart {
+    /// Its owner is not known here by that number yet.
+    part: Part,
+    owner: String,
+    users: Users,
+    wanted: Wanted,
+    /// The wanted state holds from this moment on (UTC).
+    from_ns: u64,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A job that was registered and started nowhere yet is held, as long as this is there.
+pub struct Held {
+    shared: Arc<Shared>,
+    nonce: String,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.shared.state().held.remove(&self.nonce);
+    }
+}
+
+impl Cluster {
+    /// Joins the cluster, and stays in it until [`Cluster::close`]. Whether etcd is there does not
+    /// matter yet.
+    pub fn start(daemon: &Arc<Daemon>, settings: &cluster::Cluster) -> anyhow::Result<Cluster> {
+        let keys = Keys::new(&settings.name).context("the name of the cluster")?;
+        let columns: Vec<u32> =
+            survey::machine(&daemon.roots)?.cpus().iter().map(|cpu| cpu.id).collect();
+        let boot = fs::read_to_string(daemon.roots.proc.join("sys/kernel/random/boot_id"));
+        let boot = boot.context("cannot read the boot id")?.trim().to_owned();
+        let machine = fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().to_owned();
+        let me = Identity {
+            name: settings.host.clone(),
+            cpus: columns.len() as u32,
+            machine: if machine.is_empty() { boot.clone() } else { machine },
+            boot,
+            slice_ns: daemon.settings().schedule.slice_ns,
+        };
+        let shared = Arc::<Shared>::default();
+        shared.state().unreachable = Some("it was not asked yet".to_owned());
+        let quality = clock::Clock::start(daemon.settings().clock)?;
+        let host = host::ThisHost::new(daemon, &shared, me.name.clone(), columns, quality);
+        let link = Link::start(settings.address()?, me, keys, host);
+        let link = link.context("cannot start the thread of the cluster")?;
+        parts::start(daemon, &shared).context("cannot start the thread of parts")?;
+        let (name, host) = (settings.name.clone(), settings.host.clone());
+        Ok(Cluster { name, host, link, shared })
+    }
+
+    /// The cluster as it is now, or as it was read last where etcd is away.
+    pub fn look(&self) -> Option<Overview> {
+        self.link.look()
+    }
+
+    /// Why etcd cannot be reached, if so.
+    pub fn unreachable(&self) -> Option<String> {
+        self.shared.state().unreachable.clone()
+    }
+
+    /// Why parts are not here that should be.
+    pub fn missing(&self) -> BTreeMap<JobId, String> {
+        self.shared.state().missing.clone()
+    }
+
+    /// Ends the link; the entries that the conductor has go on.
+    pub fn close(&self) {
+        self.shared.state().is_closed = true;
+        self.shared.changed.notify_all();
+        self.link.close();
+    }
+}

@@ -1,0 +1,152 @@
+//! What clients ask of jobs that span hosts.
+
+use std::{collections::BTreeMap, fs};
+
+use gang_cluster::{
+    change::{By, Granted, Refused, Wish},
+    record::{Job, OnHostLost, Owner, Wanted},
+};
+use gang_conductor::Part;
+use gang_linux::clock;
+use gang_schedule::{Class, JobId, clock as slices};
+use nix::unistd::{Uid, User};
+
+use super::{Cluster, Held};
+use crate::{conduct::state::now, daemon::Daemon, error::Error, life::peer::Peer};
+
+/// Jobs of a user that were registered at this host and run nowhere yet.
+const HELD_MAX: usize = 64;
+
+/// A job to be on several hosts.
+#[derive(Clone, Debug)]
+pub struct SpanningJob {
+    pub name: String,
+    pub class: Class,
+    pub weight: u32,
+    /// CPUs, by host.
+    pub cpus: BTreeMap<String, u32>,
+    pub on_host_lost: OnHostLost,
+}
+
+/// A refusal in the terms of the interface.
+fn refused(operation: &str, refused: Refused) -> Error {
+    let reason = refused.to_string();
+    match refused {
+        Refused::NoJob(job) => Error::NoSuchJob(job),
+        Refused::NotOwner { .. } | Refused::NotHere(_) => Error::not_permitted(operation, reason),
+        _ => Error::Failed { operation: operation.to_owned(), reason },
+    }
+}
+
+impl Daemon {
+    /// The cluster that this host is in.
+    fn cluster_for(&self, operation: &str) -> Result<&Cluster, Error> {
+        self.cluster.get().ok_or_else(|| Error::Failed {
+            operation: operation.to_owned(),
+            reason: "this host is in no cluster: gangd.toml has no [cluster]".to_owned(),
+        })
+    }
+
+    /// Whether orders to a job go to the cluster: it spans hosts.
+    pub fn spans_hosts(&self, job: JobId) -> bool {
+        job >= JobId::FIRST_SPANNING && self.cluster.get().is_some()
+    }
+
+    /// Registers a job of several hosts for a client. It is held as long as what is returned
+    /// beside its number, or while a process of it is somewhere. Its slots begin at that moment
+    /// (UTC).
+    pub fn register_spanning(
+        &self,
+        peer: Peer,
+        job: SpanningJob,
+    ) -> Result<(JobId, u64, Held), Error> {
+        const OPERATION: &str = "register a job of several hosts";
+        let by = self.by(peer, OPERATION)?;
+        let cluster = self.cluster_for(OPERATION)?;
+        let nonce = fs::read_to_string(self.roots.proc.join("sys/kernel/random/uuid"));
+        let nonce = nonce.map_err(|error| Error::Failed {
+            operation: OPERATION.to_owned(),
+            reason: format!("there is no random number: {error}"),
+        })?;
+        let nonce = nonce.trim().to_owned();
+        {
+            let mut state = cluster.shared.state();
+            let his = state.held.values().filter(|&&uid| uid == peer.uid).count();
+            if his >= HELD_MAX {
+                let limit = "jobs of several hosts that a user has not started yet";
+                return Err(Error::LimitReached { limit, maximum: HELD_MAX });
+            }
+            state.held.insert(nonce.clone(), peer.uid);
+        }
+        let held = Held { shared: cluster.shared.clone(), nonce: nonce.clone() };
+        let here = job.cpus.get(&cluster.host).copied();
+        let (name, class, weight) = (job.name.clone(), job.class, job.weight);
+        let record = Job {
+            name: job.name,
+            owner: Owner { uid: peer.uid, name: by.name, by_root: false },
+            class: class.to_string(),
+            weight,
+            cpus: job.cpus,
+            on_host_lost: job.on_host_lost,
+            registered_at_ns: clock::utc_ns(),
+            nonce: nonce.clone(),
+        };
+        let granted = cluster.link.wish(Wish::Register(record));
+        let granted = granted.map_err(|why| refused(OPERATION, why))?;
+        let Granted::Registered { job, from_slice } = granted else {
+            return Err(refused(OPERATION, Refused::Unanswered));
+        };
+        if let Some(cpus) = here {
+            // The client is to find it at once.
+            let part = Part { job, nonce, name, owner_uid: peer.uid, class, weight, cpus };
+            self.conductor.ask(move |state| state.core.enter_part(now(), part))??;
+        }
+        let from_ns = slices::slice_start(&self.settings().schedule, from_slice);
+        Ok((job, from_ns, held))
+    }
+
+    /// Wants another state of a job on all of its hosts.
+    pub fn want_spanning(
+        &self,
+        peer: Peer,
+        job: JobId,
+        wanted: Wanted,
+        operation: &str,
+    ) -> Result<(), Error> {
+        let by = self.by(peer, operation)?;
+        let cluster = self.cluster_for(operation)?;
+        let granted = cluster.link.wish(Wish::Want { job, wanted, by });
+        granted.map(drop).map_err(|why| refused(operation, why))
+    }
+
+    /// Wants another class or weight of a job on all of its hosts.
+    pub fn set_spanning(
+        &self,
+        peer: Peer,
+        job: JobId,
+        class: Option<Class>,
+        weight: Option<u32>,
+    ) -> Result<(), Error> {
+        const OPERATION: &str = "change a job";
+        let by = self.by(peer, OPERATION)?;
+        if let Some(weight) = weight {
+            self.permit_weight(peer, weight, OPERATION)?;
+        }
+        if class == Some(Class::Express) && !peer.is_administrator() {
+            let reason = "only administrators put a job into express";
+            return Err(Error::not_permitted(OPERATION, reason));
+        }
+        let class = class.map(|class| class.to_string());
+        let cluster = self.cluster_for(OPERATION)?;
+        let granted = cluster.link.wish(Wish::Set { job, class, weight, by });
+        granted.map(drop).map_err(|why| refused(OPERATION, why))
+    }
+
+    /// The client, as hosts of the cluster know it. Administrators act as root.
+    fn by(&self, peer: Peer, operation: &str) -> Result<By, Error> {
+        peer.permit_user(operation)?;
+        let user = User::from_uid(Uid::from_raw(peer.uid)).ok().flatten();
+        let name = user.map_or_else(|| peer.uid.to_string(), |user| user.name);
+        Ok(By { uid: if peer.is_administrator() { 0 } else { peer.uid }, name })
+    }
+}

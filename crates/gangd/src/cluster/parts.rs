@@ -1,0 +1,232 @@
+//! The parts of spanning jobs that this host has, kept as the registry wants them.
+//!
+//! Problem: what is done to a part may take long, and the link to etcd is not to wait for it.
+//!
+//! Approach: a thread of its own compares the parts that are here with those that the registry
+//! wants, whenever these change, and at the moments from which wanted states hold. It does to a
+//! part what a client would do to a job. What fails is tried again.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError, Weak},
+    time::{Duration, Instant},
+};
+
+use gang_cluster::record::{Users, Wanted};
+use gang_conductor::Part;
+use gang_linux::clock;
+use gang_schedule::JobId;
+use rustix::process::Signal;
+
+use super::{Shared, WantedPart};
+use crate::{
+    conduct::{client_priority::ThreadPriority, state::now},
+    daemon::Daemon,
+    error::Error,
+};
+
+/// What is not as it is to be is looked at again after this time.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// A job that is killed has so long to end by itself.
+const TERM_FOR: Duration = Duration::from_secs(5);
+
+/// A part that is here.
+struct Here {
+    part: Part,
+    has_processes: bool,
+    is_suspended: bool,
+}
+
+/// The thread's own knowledge.
+struct Keeper {
+    daemon: Arc<Daemon>,
+    shared: Arc<Shared>,
+    /// When jobs were told to end.
+    told: BTreeMap<JobId, Instant>,
+    /// The uids of names.
+    uids: BTreeMap<String, (Instant, Option<u32>)>,
+}
+
+/// Starts the thread.
+pub fn start(daemon: &Arc<Daemon>, shared: &Arc<Shared>) -> std::io::Result<()> {
+    let (daemon, shared) = (Arc::downgrade(daemon), shared.clone());
+    let thread = std::thread::Builder::new().name("parts".into());
+    thread.spawn(move || keep(&daemon, &shared)).map(drop)
+}
+
+fn keep(daemon: &Weak<Daemon>, shared: &Arc<Shared>) {
+    let (mut told, mut uids) = (BTreeMap::new(), BTreeMap::new());
+    let mut priority = None;
+    let mut next_in = AGAIN;
+    let mut seen: Option<Arc<[WantedPart]>> = None;
+    loop {
+        let state = shared.state();
+        let is_known = |state: &mut super::State| {
+            let is_same = match (&state.wanted, &seen) {
+                (Some(now), Some(seen)) => Arc::ptr_eq(now, seen),
+                (now, seen) => now.is_none() && seen.is_none(),
+            };
+            is_same && !state.is_closed
+        };
+        let waited = shared.changed.wait_timeout_while(state, next_in, is_known);
+        let state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        if state.is_closed {
+            return;
+        }
+        seen.clone_from(&state.wanted);
+        drop(state);
+        let (Some(wanted), Some(daemon)) = (&seen, daemon.upgrade()) else { continue };
+        priority.get_or_insert_with(|| ThreadPriority::of(&daemon.client_priority, None)).renew();
+        let mut keeper = Keeper { daemon, shared: shared.clone(), told, uids };
+        next_in = keeper.follow(wanted);
+        Keeper { told, uids, .. } = keeper;
+    }
+}
+
+impl Keeper {
+    /// Brings the parts of this host where they are wanted; returns when to look again at the
+    /// latest.
+    fn follow(&mut self, wanted: &[WantedPart]) -> Duration {
+        let Ok(mut here) = self.here() else { return AGAIN };
+        let (mut next_in, mut missing) = (AGAIN, BTreeMap::new());
+        for of in wanted {
+            let id = of.part.job;
+            let due_in_ns = of.from_ns.saturating_sub(clock::utc_ns());
+            if due_in_ns > 0 {
+                next_in = next_in.min(Duration::from_nanos(due_in_ns));
+            }
+            let known = here.remove(&id);
+            if let Err(error) = self.bring(of, known, due_in_ns == 0) {
+                let why = reason(error);
+                if !self.shared.state().missing.contains_key(&id) {
+                    tracing::warn!(job = %id, why, "a part of a job is not as the cluster wants it");
+                }
+                missing.insert(id, why);
+            }
+        }
+        self.shared.state().missing = missing;
+        // Jobs that are over everywhere: processes that are left go on without gangd.
+        for (id, gone) in here {
+            let is_held = self.shared.state().held.contains_key(&gone.part.nonce);
+            if !is_held && !gone.has_processes {
+                self.daemon.end_unstarted(id);
+            }
+        }
+        self.told.retain(|id, _| wanted.iter().any(|of| of.part.job == *id));
+        next_in
+    }
+
+    fn here(&self) -> Result<BTreeMap<JobId, Here>, Error> {
+        Ok(self.daemon.conductor.ask(|state| {
+            let here = |job: &gang_conductor::Job| {
+                let part = Part {
+                    job: job.id,
+                    nonce: job.nonce.clone()?,
+                    name: job.name.clone(),
+                    owner_uid: job.owner_uid,
+                    class: job.spec.class,
+                    weight: job.spec.weight,
+                    cpus: job.spec.cpus,
+                };
+                let (has_processes, is_suspended) = (job.home.is_some(), job.suspended);
+                Some((job.id, Here { part, has_processes, is_suspended }))
+            };
+            state.core.jobs.values().filter_map(here).collect()
+        })?)
+    }
+
+    /// Brings one part where it is wanted.
+    fn bring(&mut self, of: &WantedPart, here: Option<Here>, is_due: bool) -> Result<(), Error> {
+        let owner_uid = self.uid(of)?;
+        let part = Part { owner_uid, ..of.part.clone() };
+        let id = part.job;
+        let here = match here {
+            // A registry that was restored gives numbers again.
+            Some(other) if other.part.nonce != part.nonce => {
+                self.daemon.end(id);
+                None
+            }
+            here => here,
+        };
+        let Some(here) = here else {
+            if of.wanted != Wanted::Kill {
+                self.daemon.conductor.ask(move |state| state.core.enter_part(now(), part))??;
+            }
+            return Ok(());
+        };
+        if (here.part.class, here.part.weight) != (part.class, part.weight) {
+            let (class, weight) = (part.class, part.weight);
+            self.daemon.change_on_file(move |state| {
+                let change = |spec: &mut gang_schedule::Spec, _: &mut _| {
+                    (spec.class, spec.weight) = (class, weight);
+                };
+                Ok(state.core.change(id, change)?)
+            })?;
+        }
+        match of.wanted {
+            Wanted::Suspend if is_due && !here.is_suspended => self.suspend(id, true),
+            Wanted::Run | Wanted::Release if here.is_suspended => self.suspend(id, false),
+            Wanted::Kill if is_due => self.kill(id, owner_uid, here.has_processes),
+            Wanted::Run | Wanted::Release | Wanted::Suspend | Wanted::Kill => Ok(()),
+        }
+    }
+
+    fn suspend(&self, id: JobId, suspended: bool) -> Result<(), Error> {
+        self.daemon.suspend(id, suspended, false)
+    }
+
+    /// Tells the processes of a job to end, and ends those that do not.
+    fn kill(&mut self, id: JobId, owner_uid: u32, has_processes: bool) -> Result<(), Error> {
+        if !has_processes {
+            self.daemon.end_unstarted(id);
+            return Ok(());
+        }
+        let since = *self.told.entry(id).or_insert_with(Instant::now);
+        let signal = if since.elapsed() < TERM_FOR { Signal::TERM } else { Signal::KILL };
+        let power = self.daemon.power_of(owner_uid);
+        // Programs that stand still do not end.
+        self.suspend(id, false)?;
+        self.daemon.each_process(id, |process| {
+            if power.over(process, String::new).is_ok() {
+                // One that has ended meanwhile needs no signal.
+                let _ = process.signal(signal);
+            }
+        })
+    }
+
+    /// The number of a job's owner on this host.
+    fn uid(&mut self, of: &WantedPart) -> Result<u32, Error> {
+        if of.users == Users::Uid {
+            return Ok(of.part.owner_uid);
+        }
+        let known = self.uids.get(&of.owner).filter(|(at, _)| at.elapsed() < 60 * AGAIN);
+        let uid = match known {
+            Some((_, uid)) => *uid,
+            None => {
+                let user = nix::unistd::User::from_name(&of.owner).ok().flatten();
+                let uid = user.map(|user| user.uid.as_raw());
+                self.uids.insert(of.owner.clone(), (Instant::now(), uid));
+                uid
+            }
+        };
+        uid.ok_or_else(|| Error::Failed {
+            operation: format!("have a part of job {}", of.part.job),
+            reason: format!("there is no user {:?} on this host", of.owner),
+        })
+    }
+}
+
+/// The reason of an error, for people.
+fn reason(error: Error) -> String {
+    match error {
+        Error::Failed { operation, reason } | Error::NotPermitted { operation, reason } => {
+            format!("{operation}: {reason}")
+        }
+        Error::LimitReached { limit, maximum } => format!("{limit}: {maximum} at most"),
+        Error::InvalidValue { parameter, value, accepted } => {
+            format!("{parameter} is {value}, and may be {accepted}")
+        }
+        other => format!("{other:?}"),
+    }
+}

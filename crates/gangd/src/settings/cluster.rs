@@ -1,0 +1,162 @@
+//! The cluster that the host belongs to, and how good its clock is.
+
+use std::{fs, path::PathBuf, time::Duration};
+
+use anyhow::{Context, ensure};
+use gang_cluster::keys::is_name;
+use gang_etcd::{Address, Tls};
+use serde::Deserialize;
+
+use super::duration;
+
+/// `[cluster]`, as written.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct File {
+    /// The cluster; without it the host is in none.
+    name: Option<String>,
+    /// URLs of etcd.
+    endpoints: Vec<String>,
+    /// The name of this host in the cluster; its host name unless it is set.
+    host: Option<String>,
+    /// PEM files: who signs etcd's certificates, and this host's own certificate and key.
+    ca: Option<PathBuf>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    /// A user of etcd, and the file with its password, where certificates do not say who the host
+    /// is.
+    user: Option<String>,
+    password_file: Option<PathBuf>,
+}
+
+/// The cluster that the host belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    pub name: String,
+    pub host: String,
+    file: Where,
+}
+
+/// Where etcd is, and the files that say as whom to ask it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Where {
+    endpoints: Vec<String>,
+    /// Signer, certificate, key.
+    tls: Option<[PathBuf; 3]>,
+    user: Option<(String, PathBuf)>,
+}
+
+impl File {
+    pub fn read(&self) -> anyhow::Result<Option<Cluster>> {
+        let File { name, endpoints, host, ca, certificate, key, user, password_file } = self;
+        let Some(name) = name else {
+            let is_empty = *self == File::default();
+            ensure!(is_empty, "cluster.name: [cluster] needs the name of the cluster");
+            return Ok(None);
+        };
+        ensure!(is_name(name), "cluster.name: {name:?}: {NAME}");
+        ensure!(!endpoints.is_empty(), "cluster.endpoints: name the URL of etcd at least once");
+        let is_url = |url: &String| url.starts_with("https://") || url.starts_with("http://");
+        for url in endpoints {
+            ensure!(is_url(url), "cluster.endpoints: {url:?} is no URL such as https://etcd:2379");
+        }
+        let host = match host {
+            Some(host) => host.clone(),
+            None => rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        };
+        ensure!(is_name(&host), "cluster.host: {host:?}: {NAME}");
+        let tls = match (ca, certificate, key) {
+            (Some(ca), Some(certificate), Some(key)) => {
+                Some([ca.clone(), certificate.clone(), key.clone()])
+            }
+            (None, None, None) => None,
+            _ => anyhow::bail!("cluster.certificate: ca, certificate and key belong together"),
+        };
+        let is_secret = endpoints.iter().any(|url| url.starts_with("https://"));
+        ensure!(!is_secret || tls.is_some(), "cluster.ca: https needs ca, certificate and key");
+        let user = match (user, password_file) {
+            (Some(user), Some(file)) => Some((user.clone(), file.clone())),
+            (None, None) => None,
+            _ => anyhow::bail!("cluster.user: user and password_file belong together"),
+        };
+        let file = Where { endpoints: endpoints.clone(), tls, user };
+        Ok(Some(Cluster { name: name.clone(), host, file }))
+    }
+}
+
+/// The rule for names.
+const NAME: &str = "a name has letters, digits, dots, - and _";
+
+impl Cluster {
+    /// Where etcd is, with what the files say.
+    pub fn address(&self) -> anyhow::Result<Address> {
+        let read = |path: &PathBuf| {
+            fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+        };
+        let tls = match &self.file.tls {
+            Some([ca, certificate, key]) => {
+                Some(Tls { ca: read(ca)?, certificate: read(certificate)?, key: read(key)? })
+            }
+            None => None,
+        };
+        let user = match &self.file.user {
+            Some((user, file)) => {
+                let password = String::from_utf8_lossy(&read(file)?).trim().to_owned();
+                Some((user.clone(), password))
+            }
+            None => None,
+        };
+        Ok(Address { endpoints: self.file.endpoints.clone(), tls, user })
+    }
+}
+
+/// `[clock]`, as written.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClockFile {
+    /// Who says how good the clock is: "adjtimex", "chrony" or "ptp".
+    source: Source,
+    /// The bound of a clock that PTP disciplines, such as "20us": no program says it.
+    bound: Option<String>,
+}
+
+/// The source of the clock's quality.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    #[default]
+    Adjtimex,
+    Chrony,
+    Ptp,
+}
+
+impl Source {
+    pub fn name(self) -> &'static str {
+        match self {
+            Source::Adjtimex => "adjtimex",
+            Source::Chrony => "chrony",
+            Source::Ptp => "ptp",
+        }
+    }
+}
+
+/// Who says how good the clock is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Clock {
+    pub source: Source,
+    /// Of PTP alone.
+    pub bound: Duration,
+}
+
+impl ClockFile {
+    pub fn read(&self) -> anyhow::Result<Clock> {
+        let bound = self.bound.as_deref().map(duration).transpose();
+        let bound = bound.map_err(anyhow::Error::msg).context("clock.bound")?;
+        match (self.source, bound) {
+            (Source::Ptp, None) => anyhow::bail!("clock.bound: source = \"ptp\" needs it"),
+            (Source::Ptp, Some(bound)) => Ok(Clock { source: Source::Ptp, bound }),
+            (_, Some(_)) => anyhow::bail!("clock.bound: it is for source = \"ptp\" alone"),
+            (source, None) => Ok(Clock { source, bound: Duration::ZERO }),
+        }
+    }
+}

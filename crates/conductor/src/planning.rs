@@ -490,8 +490,10 @@ impl Conductor {
             let eligibility = job.eligibility(machine);
             let is_gang = eligibility.is_gang();
             let left_over = !fill && job.standing == Standing::Filling && is_gang;
-            // One that has just got too many threads fills, and was left in its slot perhaps.
-            let fills = is_gang || (fill && eligibility == Eligibility::TooManyThreads);
+            // One that just got too many threads was left to this timetable as a gang, and may be
+            // in its slot. Where nobody fills, orders have released one that had them before.
+            let is_out = !fill && job.standing == Standing::Released;
+            let fills = is_gang || (eligibility == Eligibility::TooManyThreads && !is_out);
             let listens = job.home.as_ref().is_some_and(|home| !home.listeners.is_empty());
             in_rows.contains(&job.id)
                 || (listens && is_gang)

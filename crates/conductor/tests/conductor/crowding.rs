@@ -7,7 +7,7 @@ use gang_conductor::{
     Suspension, life::State,
 };
 use gang_schedule::{Config, JobId, Policy, Topology};
-use gang_timetable::{Attributes, Seen, Standing, THREADS_MAX};
+use gang_timetable::{Action, Attributes, Seen, Standing, THREADS_MAX, Timetable};
 
 use crate::one::{JOB, NOW, PID, candidate, cgroup, conductor_of, home, in_state};
 
@@ -245,4 +245,39 @@ fn gang_again_in_no_timetable_is_paused_at_once() {
     assert!(core.schedule.is_changed(), "plans come at once");
     plans(&mut core, 1_201);
     assert_eq!(core.jobs[&JOB].standing, Standing::Paused);
+}
+
+#[test]
+fn gang_with_too_many_threads_is_lowered_though_no_row_has_it() {
+    for fill in [true, false] {
+        let mut core = conductor_of(Config { fill, ..Config::default() }, false);
+        let mut wanted = candidate(4);
+        wanted.spec.min_cpus = 4;
+        assert_eq!(core.register(NOW, wanted), Ok(JOB));
+        core.join(NOW, JOB, home(cgroup())).unwrap();
+        plans(&mut core, 0);
+        core.change_topology(Topology::flat(3)).unwrap();
+        // A switcher has missed an edge, so that the gang may be in its slot yet.
+        let now = later(20);
+        core.begin_step(now);
+        let due = core.due(now, 1, 1_000_000, NewThreads::Of([JOB].into()));
+        let Due::Plan { resume_ns, new_threads, .. } = due else { panic!("{due:?}") };
+        let followed = Followed { missed: 1, ..Followed::default() };
+        let (mut planning, _) = core.begin(now, resume_ns, new_threads, followed);
+        core.plan(&mut planning);
+        assert!(core.take_orders().is_empty(), "it is left to the timetable");
+        has_threads(&mut core, THREADS_MAX + 1);
+        core.was_read(JOB);
+        let none = BTreeSet::new();
+        let effects = core.publish(planning, &none, &none, 0.0, || 30_000);
+        assert_eq!(core.eligibility(&core.jobs[&JOB]), Eligibility::TooManyThreads);
+        let is_lowered = |timetable: &Timetable| {
+            let first = timetable.edges.first();
+            let parts = first.into_iter().filter(|edge| edge.at_ns == timetable.from_ns);
+            let parts = parts.flat_map(|edge| &edge.lower);
+            let mut actions = parts.flat_map(|&part| &timetable.parts[part]);
+            actions.any(|action| matches!(action, Action::Attributes { tid: PID, .. }))
+        };
+        assert!(effects.timetables.iter().any(is_lowered), "fill: {fill}");
+    }
 }

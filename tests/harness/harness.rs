@@ -7,6 +7,8 @@
 //! Cargo does not show the output of a test that passes. So the reason of a skip also goes into the
 //! file that GANG_SKIPS names, and `make test` ends with all of them.
 
+pub mod etcd;
+
 use std::{
     env,
     fmt::Display,

@@ -274,13 +274,8 @@ impl Conductor {
     /// A new job without processes.
     pub fn register(&mut self, now: Now, wanted: Candidate) -> Result<JobId, Refused> {
         let Candidate { name, owner_uid, spec, resources, signals, auto } = wanted;
-        let Limits { jobs, jobs_per_user, .. } = self.settings.limits;
-        let user = self.account_of(owner_uid);
-        let his = self.jobs.values().filter(|job| job.spec.user == user).count();
-        let names = ["jobs", "jobs of a user"];
-        let quota = Quota { maximum: jobs, of_user: jobs_per_user, names };
-        quota.admit(&self.settings.accounts, user, his, self.jobs.len())?;
-        self.permit_cpus(user, spec.cpus, None)?;
+        self.admit(owner_uid)?;
+        self.permit_cpus(self.account_of(owner_uid), spec.cpus, None)?;
         let id = JobId(self.next_id);
         if id >= JobId::FIRST_SPANNING {
             let maximum = JobId::FIRST_SPANNING.0 as usize;
@@ -291,6 +286,16 @@ impl Conductor {
         (job.resources, job.signals) = (resources, signals);
         job.auto = auto.then(Auto::default);
         Ok(id)
+    }
+
+    /// Whether a user may have one more job.
+    pub fn admit(&self, owner_uid: u32) -> Result<(), Refused> {
+        let Limits { jobs, jobs_per_user, .. } = self.settings.limits;
+        let user = self.account_of(owner_uid);
+        let his = self.jobs.values().filter(|job| job.spec.user == user).count();
+        let names = ["jobs", "jobs of a user"];
+        let quota = Quota { maximum: jobs, of_user: jobs_per_user, names };
+        Ok(quota.admit(&self.settings.accounts, user, his, self.jobs.len())?)
     }
 
     /// The claims of jobs that were promised something, each with where the kernel says what it

@@ -9,8 +9,7 @@
 //! which is never given again. The schedule gets the entries whose part is here.
 //!
 //! Properties: entries give no slot to a job of another nonce; a part that no entries name is left
-//! to Linux; a part counts against the limit on all jobs, and not against those of its user, who is
-//! held to them where he registered the job.
+//! to Linux; a part counts against the limits of its user as any job of his does.
 
 use std::collections::BTreeMap;
 
@@ -55,23 +54,24 @@ impl Conductor {
             None if job < JobId::FIRST_SPANNING => return Err(Refused::NoSuchJob(job)),
             None => {}
         }
-        let maximum = self.settings.limits.jobs;
-        if self.jobs.len() >= maximum {
-            return Err(Refused::LimitReached { limit: "jobs", maximum });
-        }
+        self.admit(owner_uid)?;
         // Its owner's, as it enters. What it has of its CPUs while some are offline, entries say.
         let (min_cpus, spanning) = (1, true);
         let spec =
             Spec { class, policy: Policy::Gang, weight, min_cpus, spanning, ..Spec::new(cpus) };
         self.enter(now, job, name, owner_uid, spec)?;
         self.job_mut(job)?.nonce = Some(nonce);
-        self.give_entries()
+        self.give_entries().inspect_err(|_| drop(self.end(job)))
     }
 
     /// Hosts have agreed on these entries, in the order in which they come into force.
     pub fn follow_entries(&mut self, agreed: Vec<AgreedEntries>) -> Result<(), Refused> {
-        self.agreed = agreed;
-        self.give_entries()
+        let before = std::mem::replace(&mut self.agreed, agreed);
+        let given = self.give_entries();
+        if given.is_err() {
+            self.agreed = before;
+        }
+        given
     }
 
     /// Hands the schedule the entries whose part is here.

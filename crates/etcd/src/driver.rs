@@ -24,6 +24,8 @@ const KEEP_ALIVE: Duration = Duration::from_millis(1_500);
 const LOOK: Duration = Duration::from_millis(200);
 /// etcd answers within this time, or is away.
 const ANSWER: Duration = Duration::from_secs(3);
+/// The least step back of the clock that counts as one.
+const SET_BACK_NS: u64 = 10_000_000;
 /// After a connection that failed, the next try comes so much later.
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -75,7 +77,7 @@ pub trait Host {
     fn now(&self) -> Now;
     /// The first slice that is not planned yet.
     fn first_slice(&self) -> u64;
-    fn seen(&self) -> Observation;
+    fn seen(&mut self) -> Observation;
     /// The rows that this host follows may have changed, or what it knows of the others.
     fn changed(&mut self, member: &Member);
     fn note(&mut self, note: Note);
@@ -99,6 +101,8 @@ pub struct Driver<H> {
     asks: mpsc::Receiver<Ask>,
     waiting: BTreeMap<Ticket, oneshot::Sender<Result<Granted, Refused>>>,
     looks: Vec<oneshot::Sender<Overview>>,
+    /// The last look at the clock.
+    last: Now,
 }
 
 /// A connection that works.
@@ -136,7 +140,8 @@ impl<H: Host> Driver<H> {
         asks: mpsc::Receiver<Ask>,
     ) -> Driver<H> {
         let member = Member::new(me.clone(), keys);
-        Driver { address, me, member, host, asks, waiting: BTreeMap::new(), looks: Vec::new() }
+        let (waiting, looks, last) = (BTreeMap::new(), Vec::new(), host.now());
+        Driver { address, me, member, host, asks, waiting, looks, last }
     }
 
     /// Runs until nobody can ask anything any more.
@@ -152,6 +157,8 @@ impl<H: Host> Driver<H> {
                 Err(_) => End::Failed("no answer".to_owned()),
             };
             self.member.lost();
+            // A wish whose answer does not come is given up, and nothing is to be done while away.
+            let _ = self.member.next(self.host.now());
             self.report();
             match end {
                 End::Closed => return,
@@ -195,6 +202,16 @@ impl<H: Host> Driver<H> {
                 self.looks.push(answer);
             }
         }
+    }
+
+    /// Slices begin anew where the clock was set back.
+    fn follow_clock(&mut self) {
+        let now = self.host.now();
+        let passed_ns = now.monotonic_ns.saturating_sub(self.last.monotonic_ns);
+        if now.utc_ns + SET_BACK_NS < self.last.utc_ns + passed_ns {
+            self.member.clock_was_set_back(self.host.first_slice());
+        }
+        self.last = now;
     }
 
     /// Hands on answers, notes and rows.
@@ -243,6 +260,7 @@ impl<H: Host> Driver<H> {
                 },
                 _ = keep.tick() => link.lease.keeper.keep_alive().await.map_err(End::from),
                 _ = look.tick() => {
+                    self.follow_clock();
                     self.member.see(self.host.seen());
                     Ok(())
                 }

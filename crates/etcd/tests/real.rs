@@ -1,8 +1,6 @@
 //! Hosts over a real etcd on loopback.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -12,74 +10,17 @@ use gang_cluster::member::{Identity, Member, Note, Now, Observation};
 use gang_cluster::record::{Clock, Job, OnHostLost, Owner, Settings, Users, Wanted};
 use gang_cluster::store::{Op, Outcome, Txn};
 use gang_etcd::{Address, Ask, Driver, Host, InitError, commit, init, permit_host, user_of};
+use gang_harness::etcd::Etcd;
 use gang_harness::{skipped, wait_for, wait_until};
 use gang_schedule::{CpuSet, JobId};
-use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
 const SLICE_NS: u64 = 20_000_000;
 
-/// A real etcd with a directory of its own; it ends with the test.
-struct Etcd {
-    child: Child,
-    folder: TempDir,
-    ports: [u16; 2],
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("its address").port()
-}
-
-impl Etcd {
-    fn start() -> Option<Etcd> {
-        let found = Command::new("etcd").arg("--version").stdout(Stdio::null()).status();
-        if !found.is_ok_and(|status| status.success()) {
-            skipped("there is no etcd: install etcd-server");
-            return None;
-        }
-        let folder = TempDir::new().expect("a folder");
-        let ports = [free_port(), free_port()];
-        let child = Etcd::spawn(&folder, ports);
-        Some(Etcd { child, folder, ports })
-    }
-
-    fn spawn(folder: &TempDir, [client, peer]: [u16; 2]) -> Child {
-        let (client, peer) =
-            (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
-        Command::new("etcd")
-            .args(["--name", "one", "--unsafe-no-fsync", "--log-level", "error"])
-            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
-            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-            .args(["--initial-cluster", &format!("one={peer}")])
-            .arg("--data-dir")
-            .arg(folder.path())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("etcd starts")
-    }
-
-    fn address(&self) -> Address {
-        let endpoint = format!("http://127.0.0.1:{}", self.ports[0]);
-        Address { endpoints: vec![endpoint], ..Address::default() }
-    }
-
-    fn stop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-
-    fn start_again(&mut self) {
-        self.child = Etcd::spawn(&self.folder, self.ports);
-    }
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        self.stop();
-    }
+/// Where it is.
+fn address(etcd: &Etcd) -> Address {
+    Address { endpoints: vec![etcd.url()], ..Address::default() }
 }
 
 /// The state of a host, as its daemon was shown it.
@@ -106,7 +47,7 @@ impl Host for Fake {
         self.now().utc_ns / SLICE_NS + 2
     }
 
-    fn seen(&self) -> Observation {
+    fn seen(&mut self) -> Observation {
         let clock = Clock { source: "chrony".to_owned(), offset_ns: 0, bound_ns: 100_000 };
         let nonces = ["one", "two"].map(str::to_owned).into();
         Observation { clock, threads: 0, of_users: BTreeMap::new(), parts: Vec::new(), nonces }
@@ -202,7 +143,7 @@ fn runtime() -> Runtime {
 
 fn found(runtime: &Runtime, etcd: &Etcd) -> Result<(), InitError> {
     let keys = Keys::new("test").unwrap();
-    wait_for("etcd answers", || match runtime.block_on(init(&etcd.address(), &keys, &settings())) {
+    wait_for("etcd answers", || match runtime.block_on(init(&address(&etcd), &keys, &settings())) {
         Err(InitError::Etcd { .. }) => None,
         done => Some(done),
     })
@@ -214,7 +155,7 @@ fn hosts_share_one_matrix_and_outlive_etcd() {
     let runtime = runtime();
     found(&runtime, &etcd).expect("a new cluster");
     assert!(matches!(found(&runtime, &etcd), Err(InitError::Exists)));
-    let hosts = ["a", "b", "c"].map(|name| Running::start(&runtime, etcd.address(), name, 4));
+    let hosts = ["a", "b", "c"].map(|name| Running::start(&runtime, address(&etcd), name, 4));
     let [a, b, c] = &hosts;
     wait_until("all hosts join", || hosts.iter().all(Running::is_in));
 
@@ -271,9 +212,9 @@ fn job_of_a_host_that_dies_stands_still() {
     let Some(etcd) = Etcd::start() else { return };
     let runtime = runtime();
     found(&runtime, &etcd).expect("a new cluster");
-    let a = Running::start(&runtime, etcd.address(), "a", 4);
+    let a = Running::start(&runtime, address(&etcd), "a", 4);
     let other = self::runtime();
-    let b = Running::start(&other, etcd.address(), "b", 4);
+    let b = Running::start(&other, address(&etcd), "b", 4);
     wait_until("both join", || a.is_in() && b.is_in());
     let id = wait_for("the job is registered", || {
         match a.wish(Wish::Register(job("one", &[("a", 1), ("b", 1)]))) {
@@ -302,7 +243,7 @@ fn host_writes_only_what_is_its_own() {
     let Some(etcd) = Etcd::start() else { return };
     let runtime = runtime();
     found(&runtime, &etcd).expect("a new cluster");
-    let address = etcd.address();
+    let address = address(&etcd);
     runtime.block_on(async {
         let mut root = address.connect().await.expect("a connection");
         for host in ["a", "b"] {

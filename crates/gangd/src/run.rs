@@ -163,9 +163,16 @@ pub fn run(
         deputies: Deputies::default(),
     });
     daemon.restore();
-    if let Some(settings) = &daemon.settings().cluster {
-        let cluster = Cluster::start(&daemon, settings)?;
-        let _ = daemon.cluster.set(cluster);
+    // A host has one daemon in its cluster, and not each that a user has started.
+    let may_join = is_machines(socket, args) || args.config.is_some();
+    if let Some(settings) = daemon.settings().cluster.as_ref().filter(|_| may_join) {
+        match Cluster::start(&daemon, settings) {
+            Ok(cluster) => drop(daemon.cluster.set(cluster)),
+            Err(error) => {
+                let name = &settings.name;
+                tracing::error!(name, "this host does not join its cluster: {error:#}");
+            }
+        }
     }
     let listener = lock.listen()?;
     daemon.watch.add(Source::Listener, &listener)?;

@@ -176,11 +176,6 @@ impl Client {
         self.connection.server_uid()
     }
 
-    /// Leaves the connection to the program that this process executes: it closes when that ends.
-    pub fn keep_for_program(&self) -> std::io::Result<()> {
-        self.connection.keep_for_program()
-    }
-
     /// Registers a job that spans hosts. It ends when this client goes away before the job has a
     /// process on any host.
     pub fn register_spanning(

@@ -68,7 +68,7 @@ fn text(cluster: &v1::Cluster, width: Option<usize>) -> Result<String, std::fmt:
     }
     for job in &cluster.jobs {
         if let Some(why) = &job.missing {
-            writeln!(out, "job {} has no part here: {}", job.id, escaped(why))?;
+            writeln!(out, "job {} is not as wanted here: {}", job.id, escaped(why))?;
         }
     }
     for fault in &cluster.faults {

@@ -87,16 +87,18 @@ fn run_across_hosts(
 ) -> Result<()> {
     let mut client = connect(&Surroundings::with_socket(socket))?;
     let takes_turns_by_signals = client.status()?.status.backend == SIGNAL;
-    let cluster = client.cluster()?;
-    let me = cluster.map(|cluster| cluster.host).unwrap_or_default();
     let (id, cpus) = match &args.join {
         Some(join) => {
             let id = job_to_join(join)?;
-            let there = client.list_jobs()?.jobs.into_iter().find(|job| job.id == id);
-            let there = there.with_context(|| format!("this host has no part of job {id}"))?;
-            (id, Some(there.cpus))
+            (id, cpus_of_part(&mut client, id)?)
         }
         None => {
+            let cluster = client.cluster()?.context("this host is in no cluster")?;
+            let me = cluster.host;
+            let here = args.hosts.iter().find(|of| of.host == me).map(|of| of.cpus);
+            let here = here.with_context(|| {
+                format!("this host, {me}, is not among --hosts; run the program on one that is")
+            })?;
             let cpus = |of: &HostCpus| v1::HostCpus { host: of.host.clone(), cpus: of.cpus };
             let wanted = v1::RegisterSpanning_Args {
                 name: job.name.clone(),
@@ -104,22 +106,33 @@ fn run_across_hosts(
                 class: job.class.clone(),
                 weight: job.weight,
                 on_host_lost: args.on_host_lost.into(),
+                owner_uid: None,
             };
             let id = client.register_spanning(wanted)?.job;
-            (id, args.hosts.iter().find(|of| of.host == me).map(|of| of.cpus))
+            (id, here)
         }
     };
-    let variables = variables(id, cpus, socket);
-    if cpus.is_none() {
-        // The job lives as long as the program has the connection, or parts of it run elsewhere.
-        client.keep_for_program()?;
-        let error = execute(file, &args.command, variables.into_iter());
-        return Err(executable::refused(&args.command[0], file, error).into());
-    }
+    let variables = variables(id, Some(cpus), socket);
     let registered = Registered { client, id, takes_turns_by_signals };
     match takes_turns_by_signals {
         true => stay(registered, file, &args.command, variables),
         false => become_program(registered, file, &args.command, variables),
+    }
+}
+
+/// For how long a part of a job is waited for, which comes to each host a moment later.
+const PART_WITHIN: Duration = Duration::from_secs(10);
+
+/// The CPUs that a job has here.
+fn cpus_of_part(client: &mut Client, id: i64) -> Result<i64> {
+    let until = Instant::now() + PART_WITHIN;
+    loop {
+        let there = client.list_jobs()?.jobs.into_iter().find(|job| job.id == id);
+        match there {
+            Some(job) => return Ok(job.cpus),
+            None if Instant::now() < until => std::thread::sleep(LONGEST_PAUSE),
+            None => bail!("this host has no part of job {id}"),
+        }
     }
 }
 

@@ -1,6 +1,9 @@
 //! The daemon, as the member of the cluster sees it.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use gang_cluster::{
     Member,
@@ -39,7 +42,12 @@ pub struct ThisHost {
     given: Vec<AgreedEntries>,
     /// The revision whose parts are known.
     revision: u64,
+    /// The load and the parts, as the conductor said last.
+    last_seen: Option<(Load, Vec<(JobId, String)>)>,
 }
+
+/// Runnable threads, and of which users.
+type Load = (u32, BTreeMap<UserId, u32>);
 
 impl ThisHost {
     pub fn new(
@@ -60,6 +68,7 @@ impl ThisHost {
             clock,
             given: Vec::new(),
             revision: 0,
+            last_seen: None,
         }
     }
 
@@ -123,7 +132,8 @@ impl ThisHost {
             let (owner, wanted) = (record.owner.name.clone(), entries.wanted);
             Some(WantedPart { part, owner, users, wanted, from_ns })
         };
-        view.jobs().filter_map(wanted).collect()
+        // Another machine may have the name of this one in the cluster.
+        view.jobs().filter(|_| member.host().is_some()).filter_map(wanted).collect()
     }
 }
 
@@ -138,15 +148,20 @@ impl Host for ThisHost {
         open.unwrap_or_else(|_| now().utc_ns / self.slice_ns + 1)
     }
 
-    fn seen(&self) -> Observation {
+    fn seen(&mut self) -> Observation {
+        // Before the parts: a job that starts meanwhile is one or the other.
+        let held: BTreeSet<String> = self.shared.state().held.keys().cloned().collect();
         let asked = self.conductor.ask(|state| {
             let is_here = |job: &&gang_conductor::Job| job.home.is_some();
             let parts = state.core.jobs.values().filter(is_here);
             let parts = parts.filter_map(|job| Some((job.id, job.nonce.clone()?)));
             (state.core.load_beside_spanning(), parts.collect::<Vec<_>>())
         });
-        let ((threads, of_users), here) = asked.unwrap_or_default();
-        let held: BTreeSet<String> = self.shared.state().held.keys().cloned().collect();
+        // A conductor that cannot be asked says nothing of its jobs.
+        let ((threads, of_users), here) = match asked {
+            Ok(seen) => self.last_seen.insert(seen).clone(),
+            Err(_) => self.last_seen.clone().unwrap_or_default(),
+        };
         let number = |(user, count): (UserId, u32)| (user.0, count);
         Observation {
             clock: self.clock.quality(),

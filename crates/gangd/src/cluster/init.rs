@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::Context;
 use gang_cluster::{
-    keys::Keys,
+    keys::{Keys, is_name},
     record::{self, Users},
 };
 
@@ -25,6 +25,9 @@ pub fn init(settings: &Settings, args: &Args) -> anyhow::Result<()> {
         users,
         lost_after_ms: args.lost_after.as_millis() as u64,
     };
+    for host in &args.permit_host {
+        anyhow::ensure!(is_name(host), "{host:?} cannot be the name of a host");
+    }
     let address = cluster.address()?;
     gang_etcd::init_blocking(&address, &keys, &record)?;
     println!("cluster {} is there", cluster.name);

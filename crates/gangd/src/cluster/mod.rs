@@ -20,6 +20,7 @@ use std::{
     collections::BTreeMap,
     fs,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread::JoinHandle,
 };
 
 use anyhow::Context;
@@ -35,7 +36,7 @@ use gang_schedule::JobId;
 use crate::{conduct::survey, daemon::Daemon, settings::cluster};
 
 pub use init::init;
-pub use orders::SpanningJob;
+pub use orders::{SpanningJob, name_of};
 
 /// This host in its cluster.
 pub struct Cluster {
@@ -43,6 +44,7 @@ pub struct Cluster {
     pub host: String,
     link: Link,
     shared: Arc<Shared>,
+    parts: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// What the threads of the cluster share.
@@ -119,9 +121,10 @@ impl Cluster {
         let host = host::ThisHost::new(daemon, &shared, me.name.clone(), columns, quality);
         let link = Link::start(settings.address()?, me, keys, host);
         let link = link.context("cannot start the thread of the cluster")?;
-        parts::start(daemon, &shared).context("cannot start the thread of parts")?;
+        let parts = parts::start(daemon, &shared).context("cannot start the thread of parts")?;
+        let parts = Mutex::new(Some(parts));
         let (name, host) = (settings.name.clone(), settings.host.clone());
-        Ok(Cluster { name, host, link, shared })
+        Ok(Cluster { name, host, link, shared, parts })
     }
 
     /// The cluster as it is now, or as it was read last where etcd is away.
@@ -139,10 +142,12 @@ impl Cluster {
         self.shared.state().missing.clone()
     }
 
-    /// Ends the link; the entries that the conductor has go on.
+    /// Ends the link, and waits until nothing is done to parts any more.
     pub fn close(&self) {
         self.shared.state().is_closed = true;
         self.shared.changed.notify_all();
         self.link.close();
+        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner).take();
+        parts.into_iter().for_each(|thread| drop(thread.join()));
     }
 }

@@ -12,7 +12,12 @@ use gang_schedule::{Class, JobId, clock as slices};
 use nix::unistd::{Uid, User};
 
 use super::{Cluster, Held};
-use crate::{conduct::state::now, daemon::Daemon, error::Error, life::peer::Peer};
+use crate::{
+    conduct::state::now,
+    daemon::Daemon,
+    error::Error,
+    life::peer::{Peer, Sees},
+};
 
 /// Jobs of a user that were registered at this host and run nowhere yet.
 const HELD_MAX: usize = 64;
@@ -26,13 +31,18 @@ pub struct SpanningJob {
     /// CPUs, by host.
     pub cpus: BTreeMap<String, u32>,
     pub on_host_lost: OnHostLost,
+    /// A user of this host.
+    pub owner_uid: u32,
 }
 
-/// A refusal in the terms of the interface.
-fn refused(operation: &str, refused: Refused) -> Error {
+/// A refusal in the terms of the interface. A job that the client does not see is none to it.
+fn refused(operation: &str, refused: Refused, sees: Sees) -> Error {
     let reason = refused.to_string();
     match refused {
         Refused::NoJob(job) => Error::NoSuchJob(job),
+        Refused::NotOwner { job, .. } | Refused::NotHere(job) if sees != Sees::All => {
+            Error::NoSuchJob(job)
+        }
         Refused::NotOwner { .. } | Refused::NotHere(_) => Error::not_permitted(operation, reason),
         _ => Error::Failed { operation: operation.to_owned(), reason },
     }
@@ -61,8 +71,10 @@ impl Daemon {
         job: SpanningJob,
     ) -> Result<(JobId, u64, Held), Error> {
         const OPERATION: &str = "register a job of several hosts";
-        let by = self.by(peer, OPERATION)?;
+        peer.permit_user(OPERATION)?;
+        let owner_uid = job.owner_uid;
         let cluster = self.cluster_for(OPERATION)?;
+        self.conductor.ask(move |state| state.core.admit(owner_uid))??;
         let nonce = fs::read_to_string(self.roots.proc.join("sys/kernel/random/uuid"));
         let nonce = nonce.map_err(|error| Error::Failed {
             operation: OPERATION.to_owned(),
@@ -71,19 +83,23 @@ impl Daemon {
         let nonce = nonce.trim().to_owned();
         {
             let mut state = cluster.shared.state();
-            let his = state.held.values().filter(|&&uid| uid == peer.uid).count();
-            if his >= HELD_MAX {
+            let his = state.held.values().filter(|&&uid| uid == owner_uid).count();
+            if his >= HELD_MAX && !peer.is_administrator() {
                 let limit = "jobs of several hosts that a user has not started yet";
                 return Err(Error::LimitReached { limit, maximum: HELD_MAX });
             }
-            state.held.insert(nonce.clone(), peer.uid);
+            state.held.insert(nonce.clone(), owner_uid);
         }
         let held = Held { shared: cluster.shared.clone(), nonce: nonce.clone() };
         let here = job.cpus.get(&cluster.host).copied();
         let (name, class, weight) = (job.name.clone(), job.class, job.weight);
         let record = Job {
             name: job.name,
-            owner: Owner { uid: peer.uid, name: by.name, by_root: false },
+            owner: Owner {
+                uid: owner_uid,
+                name: name_of(owner_uid),
+                by_root: owner_uid != peer.uid,
+            },
             class: class.to_string(),
             weight,
             cpus: job.cpus,
@@ -92,13 +108,13 @@ impl Daemon {
             nonce: nonce.clone(),
         };
         let granted = cluster.link.wish(Wish::Register(record));
-        let granted = granted.map_err(|why| refused(OPERATION, why))?;
+        let granted = granted.map_err(|why| refused(OPERATION, why, Sees::All))?;
         let Granted::Registered { job, from_slice } = granted else {
-            return Err(refused(OPERATION, Refused::Unanswered));
+            return Err(refused(OPERATION, Refused::Unanswered, Sees::All));
         };
         if let Some(cpus) = here {
             // The client is to find it at once.
-            let part = Part { job, nonce, name, owner_uid: peer.uid, class, weight, cpus };
+            let part = Part { job, nonce, name, owner_uid, class, weight, cpus };
             self.conductor.ask(move |state| state.core.enter_part(now(), part))??;
         }
         let from_ns = slices::slice_start(&self.settings().schedule, from_slice);
@@ -115,8 +131,9 @@ impl Daemon {
     ) -> Result<(), Error> {
         let by = self.by(peer, operation)?;
         let cluster = self.cluster_for(operation)?;
+        let sees = self.seen_by(peer)?;
         let granted = cluster.link.wish(Wish::Want { job, wanted, by });
-        granted.map(drop).map_err(|why| refused(operation, why))
+        granted.map(drop).map_err(|why| refused(operation, why, sees))
     }
 
     /// Wants another class or weight of a job on all of its hosts.
@@ -138,15 +155,21 @@ impl Daemon {
         }
         let class = class.map(|class| class.to_string());
         let cluster = self.cluster_for(OPERATION)?;
+        let sees = self.seen_by(peer)?;
         let granted = cluster.link.wish(Wish::Set { job, class, weight, by });
-        granted.map(drop).map_err(|why| refused(OPERATION, why))
+        granted.map(drop).map_err(|why| refused(OPERATION, why, sees))
     }
 
     /// The client, as hosts of the cluster know it. Administrators act as root.
     fn by(&self, peer: Peer, operation: &str) -> Result<By, Error> {
         peer.permit_user(operation)?;
-        let user = User::from_uid(Uid::from_raw(peer.uid)).ok().flatten();
-        let name = user.map_or_else(|| peer.uid.to_string(), |user| user.name);
-        Ok(By { uid: if peer.is_administrator() { 0 } else { peer.uid }, name })
+        let uid = if peer.is_administrator() { 0 } else { peer.uid };
+        Ok(By { uid, name: name_of(peer.uid) })
     }
+}
+
+/// The name by which hosts know a user. One that has none here gets one that no login can have.
+pub fn name_of(uid: u32) -> String {
+    let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+    user.map_or_else(|| format!("#{uid}"), |user| user.name)
 }

@@ -9,6 +9,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, PoisonError, Weak},
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -49,10 +50,10 @@ struct Keeper {
 }
 
 /// Starts the thread.
-pub fn start(daemon: &Arc<Daemon>, shared: &Arc<Shared>) -> std::io::Result<()> {
+pub fn start(daemon: &Arc<Daemon>, shared: &Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
     let (daemon, shared) = (Arc::downgrade(daemon), shared.clone());
     let thread = std::thread::Builder::new().name("parts".into());
-    thread.spawn(move || keep(&daemon, &shared)).map(drop)
+    thread.spawn(move || keep(&daemon, &shared))
 }
 
 fn keep(daemon: &Weak<Daemon>, shared: &Arc<Shared>) {
@@ -91,6 +92,9 @@ impl Keeper {
         let Ok(mut here) = self.here() else { return AGAIN };
         let (mut next_in, mut missing) = (AGAIN, BTreeMap::new());
         for of in wanted {
+            if self.shared.state().is_closed {
+                return AGAIN;
+            }
             let id = of.part.job;
             let due_in_ns = of.from_ns.saturating_sub(clock::utc_ns());
             if due_in_ns > 0 {
@@ -99,7 +103,7 @@ impl Keeper {
             let known = here.remove(&id);
             if let Err(error) = self.bring(of, known, due_in_ns == 0) {
                 let why = reason(error);
-                if !self.shared.state().missing.contains_key(&id) {
+                if self.shared.state().missing.get(&id) != Some(&why) {
                     tracing::warn!(job = %id, why, "a part of a job is not as the cluster wants it");
                 }
                 missing.insert(id, why);
@@ -138,9 +142,7 @@ impl Keeper {
 
     /// Brings one part where it is wanted.
     fn bring(&mut self, of: &WantedPart, here: Option<Here>, is_due: bool) -> Result<(), Error> {
-        let owner_uid = self.uid(of)?;
-        let part = Part { owner_uid, ..of.part.clone() };
-        let id = part.job;
+        let (id, mut part) = (of.part.job, of.part.clone());
         let here = match here {
             // A registry that was restored gives numbers again.
             Some(other) if other.part.nonce != part.nonce => {
@@ -151,6 +153,7 @@ impl Keeper {
         };
         let Some(here) = here else {
             if of.wanted != Wanted::Kill {
+                part.owner_uid = self.uid(of)?;
                 self.daemon.conductor.ask(move |state| state.core.enter_part(now(), part))??;
             }
             return Ok(());
@@ -167,7 +170,7 @@ impl Keeper {
         match of.wanted {
             Wanted::Suspend if is_due && !here.is_suspended => self.suspend(id, true),
             Wanted::Run | Wanted::Release if here.is_suspended => self.suspend(id, false),
-            Wanted::Kill if is_due => self.kill(id, owner_uid, here.has_processes),
+            Wanted::Kill if is_due => self.kill(id, here.part.owner_uid, here.has_processes),
             Wanted::Run | Wanted::Release | Wanted::Suspend | Wanted::Kill => Ok(()),
         }
     }
@@ -204,7 +207,11 @@ impl Keeper {
         let uid = match known {
             Some((_, uid)) => *uid,
             None => {
-                let user = nix::unistd::User::from_name(&of.owner).ok().flatten();
+                let user = nix::unistd::User::from_name(&of.owner);
+                let user = user.map_err(|error| Error::Failed {
+                    operation: format!("look up user {:?}", of.owner),
+                    reason: error.to_string(),
+                })?;
                 let uid = user.map(|user| user.uid.as_raw());
                 self.uids.insert(of.owner.clone(), (Instant::now(), uid));
                 uid

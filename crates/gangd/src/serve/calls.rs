@@ -8,7 +8,7 @@ use gang_protocol::{
 use crate::{
     error::Error,
     life::auto::Decision,
-    serve::session::{AutoSession, Changed, Session, Wanted},
+    serve::session::{AutoSession, Changed, Session, SpanningWanted, Wanted},
 };
 
 fn answer<C: VarlinkCallError + ?Sized, T>(
@@ -61,8 +61,10 @@ impl v1::VarlinkInterface for Session {
         class: v1::Class,
         weight: i64,
         on_host_lost: v1::OnHostLost,
+        owner_uid: Option<i64>,
     ) -> varlink::Result<()> {
-        let registered = Session::register_spanning(self, name, cpus, class, weight, on_host_lost);
+        let wanted = SpanningWanted { name, cpus, class, weight, on_host_lost, owner_uid };
+        let registered = Session::register_spanning(self, wanted);
         answer(call, registered, |call, (job, from_ns)| call.reply(job.0 as i64, from_ns as i64))
     }
 

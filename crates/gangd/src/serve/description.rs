@@ -17,6 +17,7 @@ use gang_timetable::{
 };
 
 use crate::{
+    cluster::name_of,
     conduct::{
         at_work,
         state::{State, now},
@@ -41,7 +42,8 @@ pub struct Described {
 impl Described {
     /// `shares` are what the weights of all jobs give them now.
     pub fn of(state: &State, job: &Job, shares: &BTreeMap<JobId, f64>, now: Now) -> Described {
-        let share = shares.get(&job.id).copied().unwrap_or(0.0);
+        let spanning = || state.core.schedule.share_wanted(job.id).filter(|_| job.nonce.is_some());
+        let share = shares.get(&job.id).copied().or_else(spanning).unwrap_or(0.0);
         Described {
             job: describe(state, job, share, now),
             address: state.address(job.id).ok().flatten(),
@@ -389,6 +391,7 @@ fn row(plan: &Plan, gap: Gap) -> v1::Row {
 
 /// The cluster that this host is in.
 pub fn cluster(daemon: &Daemon, sees: Sees) -> Option<v1::Cluster> {
+    let sees_all = sees == Sees::All;
     let cluster = daemon.cluster.get()?;
     let seen = cluster.look()?;
     let missing = cluster.missing();
@@ -410,7 +413,9 @@ pub fn cluster(daemon: &Daemon, sees: Sees) -> Option<v1::Cluster> {
             unwilling: alive.and_then(|it| it.unwilling.clone()),
             revision: alive.map(|it| it.read as i64),
             threads: alive.map(|it| it.threads.into()),
-            parts: alive.map(|it| it.parts.iter().map(|&job| job as i64).collect()),
+            parts: alive
+                .filter(|_| sees_all)
+                .map(|it| it.parts.iter().map(|&job| job as i64).collect()),
         }
     };
     let numbers = |set: &CpuSet| set.iter().map(i64::from).collect::<Vec<_>>();
@@ -444,7 +449,15 @@ pub fn cluster(daemon: &Daemon, sees: Sees) -> Option<v1::Cluster> {
             missing: missing.get(id).cloned(),
         })
     };
-    let is_seen = |(id, job): &(&JobId, &JobSeen)| sees.job(**id, job.record.owner.uid);
+    let by_name = seen.settings.as_ref().is_none_or(|it| it.users == record::Users::Name);
+    let own_name = match sees {
+        Sees::Of(uid) if by_name => Some(name_of(uid)),
+        _ => None,
+    };
+    let is_seen = |(id, job): &(&JobId, &JobSeen)| match &own_name {
+        Some(own) => job.record.owner.name == *own,
+        None => sees.job(**id, job.record.owner.uid),
+    };
     let fault =
         |(key, reason): &(String, String)| v1::Fault { key: key.clone(), reason: reason.clone() };
     Some(v1::Cluster {
@@ -456,6 +469,6 @@ pub fn cluster(daemon: &Daemon, sees: Sees) -> Option<v1::Cluster> {
         frame: seen.state.as_ref().map(|state| state.frame.into()),
         hosts: seen.hosts.iter().map(host).collect(),
         jobs: seen.jobs.iter().filter(is_seen).filter_map(job).collect(),
-        faults: seen.faults.iter().map(fault).collect(),
+        faults: seen.faults.iter().filter(|_| sees_all).map(fault).collect(),
     })
 }

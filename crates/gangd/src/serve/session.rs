@@ -87,6 +87,16 @@ pub struct Wanted {
     pub signals: bool,
 }
 
+/// A new job of several hosts, as the client wrote it.
+pub struct SpanningWanted {
+    pub name: String,
+    pub cpus: Vec<v1::HostCpus>,
+    pub class: v1::Class,
+    pub weight: i64,
+    pub on_host_lost: v1::OnHostLost,
+    pub owner_uid: Option<i64>,
+}
+
 /// A change of a running job, as the client wrote it.
 pub struct Changed {
     pub class: Option<v1::Class>,
@@ -172,14 +182,8 @@ impl Session {
         Ok(job)
     }
 
-    pub fn register_spanning(
-        &self,
-        name: String,
-        cpus: Vec<v1::HostCpus>,
-        class: v1::Class,
-        weight: i64,
-        on_host_lost: v1::OnHostLost,
-    ) -> Result<(JobId, u64), Error> {
+    pub fn register_spanning(&self, wanted: SpanningWanted) -> Result<(JobId, u64), Error> {
+        let SpanningWanted { name, cpus, class, weight, on_host_lost, owner_uid } = wanted;
         let terms = Wanted {
             name: name.clone(),
             cpus: 1,
@@ -209,7 +213,16 @@ impl Session {
             v1::OnHostLost::release => OnHostLost::Release,
         };
         let (class, weight) = (spec.class, spec.weight);
-        let job = SpanningJob { name, class, weight, cpus: by_host, on_host_lost };
+        let of_user = |uid: i64| {
+            u32::try_from(uid).map_err(|_| Error::invalid("owner_uid", uid, "the id of a user"))
+        };
+        let owner_uid = owner_uid.map_or(Ok(self.peer.uid), of_user)?;
+        if owner_uid != self.peer.uid && !self.peer.is_administrator() {
+            let reason = "only administrators do so for another user";
+            return Err(Error::not_permitted("register a job of several hosts", reason));
+        }
+        let cpus = by_host;
+        let job = SpanningJob { name, class, weight, cpus, on_host_lost, owner_uid };
         let (job, from_ns, held) = self.daemon.register_spanning(self.peer, job)?;
         self.held.lock().unwrap_or_else(PoisonError::into_inner).push(held);
         Ok((job, from_ns))

@@ -39,11 +39,6 @@ pub(super) enum Numbers {
 }
 
 impl Connection {
-    /// The socket is open in the program that this process executes.
-    pub fn keep_for_program(&self) -> io::Result<()> {
-        Ok(rustix::io::fcntl_setfd(self.stream.get_ref(), rustix::io::FdFlags::empty())?)
-    }
-
     /// Connects to the daemon at `socket` and checks whose it is.
     pub(super) fn open(
         socket: &Path,

@@ -1,0 +1,249 @@
+//! Two daemons in one cluster over a real etcd: jobs that span both, and what becomes of them when
+//! etcd, a daemon or a user is missing.
+//!
+//! The hosts are mount namespaces of this machine, each with one of its CPUs.
+
+mod place;
+
+use std::{fs, path::Path, process::Output};
+
+use gang_daemon::{stderr, stdout};
+use gang_harness::{etcd::Etcd, skipped};
+use gang_protocol::{client::Change, error::ClientError, v1};
+use place::{Place, Program, has_backend, is_root, stands_still, wait_for, wait_until};
+
+/// An etcd with a cluster, and two hosts of it.
+struct Bed {
+    a: Place,
+    b: Place,
+    etcd: Etcd,
+    _folder: tempfile::TempDir,
+}
+
+/// The configuration of a host.
+fn configuration(etcd: &Etcd, host: &str) -> String {
+    let url = etcd.url();
+    format!("[cluster]\nname = \"lab\"\nendpoints = [\"{url}\"]\nhost = \"{host}\"\n")
+}
+
+/// A daemon on one CPU of this machine.
+fn host(etcd: &Etcd, folder: &Path, name: &str, cpu: u32) -> Place {
+    let online = folder.join(name);
+    fs::write(&online, format!("{cpu}\n")).unwrap();
+    let mount =
+        format!("mount --bind {} /sys/devices/system/cpu/online && exec \"$@\"", online.display());
+    Place::launched(&["unshare", "-m", "sh", "-c", &mount, "sh"], &configuration(etcd, name), &[])
+}
+
+/// `gang cluster init` with the configuration of a host.
+fn init(place: &Place) -> Output {
+    let mut gang = place.command(place.programs.join("gang"));
+    gang.args(["cluster", "init", "--lost-after", "2s", "--config"]).arg(place.path("gangd.toml"));
+    gang.output().unwrap()
+}
+
+impl Bed {
+    fn start() -> Option<Bed> {
+        if !is_root() || !has_backend("rt") {
+            return None;
+        }
+        let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+        if !(online.starts_with("0-") || online.starts_with("0,1")) {
+            skipped("needs CPUs 0 and 1");
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let etcd = Etcd::start()?;
+        let (a, b) = (host(&etcd, folder.path(), "a", 0), host(&etcd, folder.path(), "b", 1));
+        wait_until("etcd takes the cluster", || init(&a).status.success());
+        let bed = Bed { a, b, etcd, _folder: folder };
+        bed.wait_for_hosts();
+        Some(bed)
+    }
+
+    fn wait_for_hosts(&self) {
+        wait_until("both hosts are alive", || {
+            let hosts = cluster(&self.a).hosts;
+            hosts.len() == 2 && hosts.iter().all(|host| host.is_alive && host.unwilling.is_none())
+        });
+    }
+
+    /// A job with a spinner on each host, and the connection that has registered it.
+    fn job(&self, name: &str) -> (i64, [Program; 2]) {
+        let mut client = self.a.client();
+        let id = client.register_spanning(wanted(name, &[("a", 1), ("b", 1)])).unwrap().job;
+        let programs = [Program::spinner(), Program::spinner()];
+        client.add_process(id, programs[0].pid_i64()).unwrap();
+        wait_until("b has its part", || self.b.job(id).is_some());
+        self.b.client().add_process(id, programs[1].pid_i64()).unwrap();
+        (id, programs)
+    }
+
+    fn wait_for_slots(&self, id: i64, when: &str) {
+        for place in [&self.a, &self.b] {
+            let before = place.job(id).map_or(0, |job| job.slots);
+            let more = || place.job(id).is_some_and(|job| job.slots > before + 5);
+            wait_until(&format!("slots {when}"), more);
+        }
+    }
+}
+
+fn cluster(place: &Place) -> v1::Cluster {
+    place.client().cluster().unwrap().expect("it is in a cluster")
+}
+
+fn spanning(place: &Place, id: i64) -> Option<v1::SpanningJob> {
+    cluster(place).jobs.into_iter().find(|job| job.id == id)
+}
+
+fn wanted(name: &str, hosts: &[(&str, i64)]) -> v1::RegisterSpanning_Args {
+    let cpus = |&(host, cpus): &(&str, i64)| v1::HostCpus { host: host.to_owned(), cpus };
+    v1::RegisterSpanning_Args {
+        name: name.to_owned(),
+        cpus: hosts.iter().map(cpus).collect(),
+        class: v1::Class::batch,
+        weight: 100,
+        on_host_lost: v1::OnHostLost::mark,
+        owner_uid: None,
+    }
+}
+
+fn reason(refused: Result<v1::RegisterSpanning_Reply, ClientError>) -> String {
+    refused.expect_err("it is refused").to_string()
+}
+
+#[test]
+fn needs_root_job_spans_two_hosts() {
+    let Some(bed) = Bed::start() else { return };
+    let again = init(&bed.a);
+    assert!(stderr(&again).contains("has a cluster of this name already"), "{}", stderr(&again));
+    let (id, programs) = bed.job("lu");
+    bed.wait_for_slots(id, "at first");
+    let seen = spanning(&bed.b, id).unwrap();
+    assert_eq!((seen.home.as_str(), seen.owner.as_str(), &seen.missing), ("a", "root", &None));
+    assert!(!seen.rows.is_empty() && seen.columns.len() == 2, "{seen:?}");
+    // Both have the same slots: those of a past slice that either has planned.
+    let rows = |place: &Place| place.client().frame(None).unwrap().rows;
+    wait_until("the same rows", || {
+        let (on_a, on_b) = (rows(&bed.a), rows(&bed.b));
+        let has = |row: &v1::Row| row.slots.iter().any(|slot| slot.job == id);
+        on_a.iter().any(|row| {
+            let same = on_b.iter().find(|other| other.slice == row.slice);
+            has(row) && same.is_some_and(has)
+        })
+    });
+    // Any of its hosts takes orders for all.
+    bed.b.client().suspend(id).unwrap();
+    for program in &programs {
+        wait_until("it stands still", || stands_still(program.pid()));
+    }
+    bed.a.client().resume(id).unwrap();
+    bed.wait_for_slots(id, "after it was resumed");
+    let change = Change { weight: Some(50), ..Change::default() };
+    bed.a.client().set(id, &change).unwrap();
+    wait_until("b knows its weight", || bed.b.job(id).unwrap().weight == 50);
+    let refused = bed.a.client().kill(id, 10).unwrap_err().to_string();
+    assert!(refused.contains("15 (TERM) or 9 (KILL)"), "{refused}");
+    bed.b.client().kill(id, 15).unwrap();
+    for place in [&bed.a, &bed.b] {
+        wait_until("no part is left", || place.job(id).is_none());
+    }
+    wait_until("the cluster forgets it", || spanning(&bed.a, id).is_none());
+}
+
+#[test]
+fn needs_root_jobs_that_cannot_be_are_refused() {
+    let Some(bed) = Bed::start() else { return };
+    let mut client = bed.a.client();
+    let mut refused = |hosts: &[(&str, i64)]| reason(client.register_spanning(wanted("x", hosts)));
+    for (hosts, why) in [
+        (&[("a", 1), ("nowhere", 1)][..], "host nowhere is not in the cluster"),
+        (&[("a", 1)], "two hosts at least"),
+        (&[("a", 2), ("b", 1)], "CPUs"),
+        (&[], "at least one host"),
+        (&[("a", 1), ("a", 1)], "each host once"),
+        (&[("a", 0)], "cpus"),
+    ] {
+        let said = refused(hosts);
+        assert!(said.contains(why), "{hosts:?}: {said}");
+    }
+    assert!(cluster(&bed.a).jobs.is_empty());
+    // One that nobody starts ends with its connection.
+    let id = client.register_spanning(wanted("lu", &[("a", 1), ("b", 1)])).unwrap().job;
+    wait_until("b has its part", || bed.b.job(id).is_some());
+    drop(client);
+    wait_until("the cluster forgets it", || spanning(&bed.a, id).is_none());
+    wait_until("b has no part", || bed.b.job(id).is_none());
+    // A host without a cluster says so.
+    let alone = Place::new(&[]);
+    assert_eq!(alone.client().cluster().unwrap(), None);
+    let said = reason(alone.client().register_spanning(wanted("x", &[("a", 1)])));
+    assert!(said.contains("gangd.toml has no [cluster]"), "{said}");
+}
+
+#[test]
+fn needs_root_slots_go_on_without_etcd() {
+    let Some(mut bed) = Bed::start() else { return };
+    let (id, _programs) = bed.job("lu");
+    bed.wait_for_slots(id, "at first");
+    bed.etcd.stop();
+    wait_until("a knows", || cluster(&bed.a).unreachable.is_some());
+    bed.wait_for_slots(id, "without etcd");
+    let said = reason(bed.a.client().register_spanning(wanted("x", &[("a", 1)])));
+    assert!(said.contains("the registry cannot be reached"), "{said}");
+    assert!(bed.a.client().suspend(id).is_err());
+    // A daemon that starts meanwhile has its part, and knows no rows: Linux alone schedules it.
+    bed.b.kill();
+    bed.b.start();
+    wait_until("b has its part", || bed.b.job(id).is_some());
+    bed.etcd.start_again();
+    wait_until("a knows", || cluster(&bed.a).unreachable.is_none());
+    bed.wait_for_hosts();
+    bed.wait_for_slots(id, "after etcd came back");
+    assert!(spanning(&bed.a, id).is_some());
+}
+
+#[test]
+fn needs_root_daemon_of_a_part_may_die() {
+    let Some(mut bed) = Bed::start() else { return };
+    let (id, programs) = bed.job("lu");
+    bed.wait_for_slots(id, "at first");
+    bed.a.kill();
+    bed.a.start();
+    bed.wait_for_slots(id, "after a daemon was killed");
+    bed.b.client().suspend(id).unwrap();
+    wait_until("it stands still", || programs.iter().all(|it| stands_still(it.pid())));
+    bed.b.kill();
+    bed.b.start();
+    wait_until("b has its part", || bed.b.job(id).is_some());
+    bed.a.client().resume(id).unwrap();
+    bed.wait_for_slots(id, "after it was resumed");
+    // Where its programs end, so does the job.
+    drop(programs);
+    wait_until("the cluster forgets it", || spanning(&bed.b, id).is_none());
+}
+
+#[test]
+fn needs_root_gang_run_starts_parts() {
+    let Some(bed) = Bed::start() else { return };
+    let gang = bed.a.programs.join("gang");
+    let mut run = bed.a.command(&gang);
+    let program = Program::start(run.args(["run", "--hosts", "a:1,b:1", "sleep", "infinity"]));
+    let id = wait_for("the job", || Some(cluster(&bed.a).jobs.first()?.id));
+    // As a launcher starts a part on the other host, with its environment.
+    let mut join = bed.b.command(&gang);
+    join.env("GANG_JOB", id.to_string());
+    let part = Program::start(join.args(["run", "--join", "sleep", "infinity"]));
+    let is_started = |place: &Place| place.job(id).is_some_and(|job| job.processes > 0);
+    wait_until("both parts have processes", || is_started(&bed.a) && is_started(&bed.b));
+    let shown = stdout(&bed.b.command(&gang).arg("hosts").output().unwrap());
+    assert!(shown.contains(&id.to_string()) && shown.contains("a:1,b:1"), "{shown}");
+    drop(program);
+    // The part on b goes on, and the job with it.
+    wait_until("a has no process", || !is_started(&bed.a));
+    assert!(spanning(&bed.a, id).is_some());
+    let killed = bed.a.command(&gang).args(["kill", &id.to_string()]).output().unwrap();
+    assert!(killed.status.success(), "{}", stderr(&killed));
+    wait_until("the cluster forgets it", || spanning(&bed.a, id).is_none());
+    drop(part);
+}

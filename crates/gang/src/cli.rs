@@ -134,8 +134,7 @@ pub struct Run {
     /// same moments on all of them. The program runs here, and starts its own parts elsewhere, which
     /// join by gang run --join
     #[arg(long, value_name = "HOST:CPUS,...", value_delimiter = ',', value_parser = host_cpus,
-        conflicts_with_all =
-            ["cpus", "min", "policy", "mem", "disk", "signals", "wait", "backend"])]
+        conflicts_with_all = ["policy", "wait", "backend"])]
     pub hosts: Vec<HostCpus>,
     /// What becomes of a job that spans hosts when it loses one
     #[arg(long, value_enum, default_value_t = OnHostLost::Mark, requires = "hosts")]
@@ -143,8 +142,7 @@ pub struct Run {
     /// Run the program in a job that is there already, which GANG_JOB names where the option has no
     /// number
     #[arg(long, value_name = "JOB", num_args = 0..=1, require_equals = true,
-        default_missing_value = "", conflicts_with_all = ["hosts", "cpus", "min", "policy", "mem",
-            "disk", "signals", "wait", "backend", "class", "weight", "name"])]
+        default_missing_value = "", conflicts_with_all = ["hosts", "policy", "wait", "backend"])]
     pub join: Option<String>,
     /// Backend of a daemon that this command starts; one that listens already must have it
     #[arg(long)]

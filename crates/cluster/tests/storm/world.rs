@@ -111,11 +111,24 @@ struct Node {
     mail: VecDeque<(u64, Mail)>,
     /// The first slice that is not planned.
     first: u64,
+    /// The steps that it follows, each with the epoch in which it was read: a registry that was
+    /// restored gives numbers of changes again.
+    steps: Vec<(Step, u64)>,
     asked: BTreeMap<Ticket, Wish>,
     /// The jobs of this host that have not ended, as its daemon has them on file.
     nonces: BTreeSet<String>,
     threads: u32,
     was_set_back: bool,
+}
+
+impl Node {
+    /// The steps that it follows are noted after each reading, in this epoch.
+    fn note_steps(&mut self, epoch: u64) {
+        let before = std::mem::take(&mut self.steps);
+        let of = |step: &Step| before.iter().find(|(it, _)| it == step).map_or(epoch, |it| it.1);
+        let steps = self.member.timeline().steps().iter();
+        self.steps = steps.map(|step| (step.clone(), of(step))).collect();
+    }
 }
 
 struct World {
@@ -242,6 +255,7 @@ impl World {
             watched: 0,
             mail: VecDeque::new(),
             first: clock::slice_at(&self.config, now_ns + AHEAD_NS) + 1,
+            steps: Vec::new(),
             asked: BTreeMap::new(),
             nonces: BTreeSet::new(),
             threads: 0,
@@ -325,6 +339,7 @@ impl World {
         while host.watch.front().is_some_and(|(arrives_ns, ..)| *arrives_ns <= now_ns) {
             let Some((_, revision, events)) = host.watch.pop_front() else { break };
             host.member.watched(local, host.first, revision, &events);
+            host.note_steps(self.epoch);
         }
         while host.mail.front().is_some_and(|(arrives_ns, _)| *arrives_ns <= now_ns) {
             match host.mail.pop_front() {
@@ -377,6 +392,7 @@ impl World {
                     let host = &mut self.hosts[at];
                     (host.watched, host.watch) = (snapshot.revision, VecDeque::new());
                     host.member.read(local, host.first, &snapshot);
+                    host.note_steps(self.epoch);
                 }
                 Request::ReadAlive => {
                     let prefix = self.keys.all_alive();
@@ -434,14 +450,8 @@ impl World {
                 taken = taken.union(&slot.cpus);
             }
             assert!(taken.last().is_none_or(|last| last < host.cpus), "{}: {taken}", host.name);
-            // After a restore changes have the numbers of others.
-            let says_so = |epoch: &u64| {
-                let steps = self.steps.get(&(*epoch, step.change));
-                let of_host = steps.and_then(|steps| steps.get(&host.name));
-                of_host.is_some_and(|it| it.slots(slice) == slots && it.from_slice <= slice)
-            };
-            let epoch = (0..=self.epoch).rev().find(says_so).unwrap_or(self.epoch);
-            let change = (epoch, step.change);
+            let of_epoch = host.steps.iter().find(|(it, _)| it == step);
+            let change = (of_epoch.expect("its steps are noted").1, step.change);
             let of_change = self.steps.get(&change).and_then(|steps| steps.get(&host.name));
             let is_early = of_change.is_some_and(|it| slice < it.from_slice);
             assert!(!is_early || host.was_set_back, "{}: {change:?} at {slice}", host.name);
@@ -774,6 +784,10 @@ impl World {
             let local_ns = self.now_ns.saturating_add_signed(offset_ns);
             host.first = clock::slice_at(&self.config, local_ns + AHEAD_NS) + 1;
             host.member.clock_was_set_back(host.first);
+            // The last step goes on.
+            let epoch = host.steps.last().map_or(self.epoch, |(_, epoch)| *epoch);
+            host.steps.clear();
+            host.note_steps(epoch);
             let later = self.plans.range_mut(host.first..);
             later.for_each(|(_, plans)| _ = plans.remove(&host.name));
         }
@@ -810,6 +824,7 @@ impl World {
         let machine = format!("machine of {name}");
         self.hosts[at].member = self.member(&name, cpus, &machine);
         let host = &mut self.hosts[at];
+        host.steps.clear();
         host.is_connected = false;
         (host.watch, host.mail) = (VecDeque::new(), VecDeque::new());
     }

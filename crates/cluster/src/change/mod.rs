@@ -525,8 +525,12 @@ impl<'a> Drafting<'a> {
 /// The first slice from which a change can hold whose lead is this long, and not before the change
 /// before it. One that a clock far ahead has made is not waited for.
 fn from_slice(matrix: &Matrix, now_ns: u64, state: &State, lead_ns: u64) -> u64 {
-    let config = matrix.config();
-    let far = clock::slice_at(config, now_ns + State::LEAD_NS.end() + FAR_NS);
-    let ahead = clock::slice_at(config, now_ns + lead_ns) + 1;
-    if state.from_slice > far { ahead } else { ahead.max(state.from_slice) }
+    let ahead = clock::slice_at(matrix.config(), now_ns + lead_ns) + 1;
+    let is_far = is_far(matrix, now_ns, state.from_slice);
+    if is_far { ahead } else { ahead.max(state.from_slice) }
+}
+
+/// Whether a clock that was wrong has named this slice.
+fn is_far(matrix: &Matrix, now_ns: u64, slice: u64) -> bool {
+    slice > clock::slice_at(matrix.config(), now_ns + State::LEAD_NS.end() + FAR_NS)
 }

@@ -242,6 +242,17 @@ fn killed_job_of_a_lost_host_goes_once_all_parts_are_dead() {
 }
 
 #[test]
+fn record_whose_entries_name_another_host_is_removed() {
+    let mut registry = Registry::new();
+    let id = registry.job();
+    let own = Key::Job { host: "b".to_owned(), job: id };
+    registry.write(&own, &encode(job(&[("a", 2), ("b", 2)])));
+    registry.granted("b", &Wish::Remove { job: id });
+    assert_eq!(registry.view.records("b").count(), 0);
+    assert_eq!(registry.view.job(id).unwrap().0, "a");
+}
+
+#[test]
 fn two_readers_of_one_revision_leave_out_the_same() {
     let mut registry = Registry::new();
     let first = registry.job();

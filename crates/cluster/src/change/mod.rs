@@ -54,7 +54,7 @@ pub enum Wish {
     Want { job: JobId, wanted: Wanted, by: By },
     /// A user wants another class or weight for a job.
     Set { job: JobId, class: Option<String>, weight: Option<u32>, by: By },
-    /// A job that was registered here has ended.
+    /// A job that was registered here has ended everywhere.
     Remove { job: JobId },
     /// This host becomes the one that adjusts, if there is none.
     Elect,
@@ -481,15 +481,17 @@ impl<'a> Drafting<'a> {
     fn remove(mut self, id: JobId) -> Result<Draft, Refused> {
         let view = self.from.view;
         let host = self.from.host.to_owned();
-        if let Some((home, _)) = view.job(id).filter(|(home, _)| *home != host) {
+        // A record of this host goes, whichever host the entries name.
+        let has_record = view.record(&host, id).is_some();
+        if let Some((home, _)) = view.job(id).filter(|(home, _)| *home != host && !has_record) {
             return Err(Refused::OfOtherHost { job: id, host: home.to_owned() });
         }
-        let has_record = view.records(&host).any(|(job, _)| job == id);
         let entries = view.entries(id).filter(|entries| entries.from == host);
         if !has_record && entries.is_none() {
             return Ok(self.nothing());
         }
-        if entries.is_some() {
+        let has_unreadable = view.fault(&view.keys().of(&Key::Entries(id))).is_some();
+        if entries.is_some() || (view.entries(id).is_none() && has_unreadable) {
             self.clear(id)?;
         }
         if has_record {

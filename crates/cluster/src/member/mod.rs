@@ -26,7 +26,8 @@
 //! 5. A host whose clock is too bad for the slice follows no rows, changes nothing, and says so
 //!    (L13).
 //! 6. Records of this host's jobs that no longer exist are removed, whichever answer was lost. A job
-//!    that has ended here exists while another host says that it has a part of it.
+//!    that has ended here exists while another host says that it has a part of it, or is away and
+//!    not lost yet. The longer that takes, the more seldom the others are asked.
 //!
 //! Properties: the timeline depends only on revisions that were read and on when; each wish has one
 //! answer; nothing is sent while something is in flight.
@@ -53,6 +54,9 @@ pub type Ticket = u64;
 pub const WAIT_NS: u64 = 5_000_000_000;
 /// The longest wait after the first conflict of a wish; it doubles with each.
 const BACKOFF_NS: u64 = 2_000_000;
+/// Between two readings of the hosts that are alive that are further apart, a host that is away in
+/// both may have been there.
+const BREAK_NS: u64 = 60_000_000_000;
 /// The most wishes that wait.
 const WISHES_MAX: usize = 256;
 
@@ -163,7 +167,11 @@ pub struct Member {
     view: View,
     link: Link,
     alive: BTreeMap<String, Alive>,
+    /// When these were read: the question, and the answer.
+    asked_ns: Option<u64>,
     alive_ns: Option<u64>,
+    /// When they were asked for last, answered or not.
+    asks_ns: u64,
     wishes: VecDeque<Waiting>,
     last_ticket: Ticket,
     flight: Option<Flight>,
@@ -202,7 +210,9 @@ impl Member {
             view: View::new(keys),
             link: Link::Away,
             alive: BTreeMap::new(),
+            asked_ns: None,
             alive_ns: None,
+            asks_ns: 0,
             wishes: VecDeque::new(),
             last_ticket: 0,
             flight: None,
@@ -342,7 +352,9 @@ impl Member {
     pub fn lost(&mut self) {
         self.link = Link::Away;
         self.is_busy = false;
-        (self.alive_ns, self.missing) = (None, BTreeMap::new());
+        (self.asked_ns, self.alive_ns, self.missing) = (None, None, BTreeMap::new());
+        // Other hosts come back as well, and have to have the time to say what they have.
+        self.ended.clear();
         if let Some(flight) = &mut self.flight {
             flight.is_unanswered = true;
         }
@@ -378,10 +390,16 @@ impl Member {
 
     /// The keys of the hosts that are alive were read.
     pub fn read_alive(&mut self, now: Now, alive: BTreeMap<String, Alive>) {
+        let now_ns = now.monotonic_ns;
+        // A host that was away long ago may have been back meanwhile.
+        if self.alive_ns.is_none_or(|at_ns| now_ns >= at_ns + BREAK_NS) {
+            self.missing.clear();
+        }
         let hosts = self.view.hosts().keys().filter(|name| !alive.contains_key(*name));
-        let since = |name: &String| self.missing.get(name).copied().unwrap_or(now.monotonic_ns);
+        let since = |name: &String| self.missing.get(name).copied().unwrap_or(now_ns);
         self.missing = hosts.map(|name| (name.clone(), since(name))).collect();
-        (self.alive, self.alive_ns, self.is_busy) = (alive, Some(now.monotonic_ns), false);
+        (self.asked_ns, self.alive_ns) = (Some(self.asks_ns), Some(now_ns));
+        (self.alive, self.is_busy) = (alive, false);
     }
 
     /// This host's key was written, or not.

@@ -65,9 +65,16 @@ pub enum Wish {
 }
 
 impl Wish {
-    /// It names no slice, so that a clock that is wrong does no harm.
-    pub fn needs_no_clock(&self) -> bool {
-        matches!(self, Wish::Elect | Wish::Resign)
+    /// It names no slice, so that a clock that is wrong does no harm. Nor does a host that was
+    /// booted: which hosts share its clock is known only by what it says then.
+    pub fn needs_no_clock(&self, known: Option<&Host>) -> bool {
+        match self {
+            Wish::Elect | Wish::Resign => true,
+            Wish::Join { cpus, machine, .. } => {
+                known.is_some_and(|it| (it.cpus, &it.machine) == (*cpus, machine))
+            }
+            _ => false,
+        }
     }
 }
 
@@ -240,6 +247,14 @@ impl<'a> Drafting<'a> {
         Draft { txn: Txn { compares, ops: self.ops }, granted }
     }
 
+    /// The transaction of a change that leaves the matrix as it is.
+    fn finish_beside(self) -> Draft {
+        let key = self.from.view.keys().of(&Key::State);
+        let compares = vec![(key, Condition::ModifiedAt(self.modified))];
+        let from_slice = clock::slice_at(self.matrix.config(), self.from.now_ns);
+        Draft { txn: Txn { compares, ops: self.ops }, granted: Granted::Done { from_slice } }
+    }
+
     fn done(self) -> Draft {
         let (from_slice, state) = (self.from_slice, self.state.clone());
         self.finish(Granted::Done { from_slice }, state)
@@ -313,9 +328,10 @@ impl<'a> Drafting<'a> {
         let number = known.or_else(|| (0..HOSTS_MAX).find(is_free));
         let number = number.ok_or(Refused::TooManyHosts(HOSTS_MAX))?;
         let (machine, boot) = (machine.to_owned(), boot.to_owned());
+        let is_new = hosts.get(name).is_none_or(|known| known.cpus != cpus);
         let host = Host { number, cpus, machine, boot };
         self.put(&Key::Host(name.to_owned()), encode(&host));
-        Ok(self.done())
+        Ok(if is_new { self.done() } else { self.finish_beside() })
     }
 
     /// No job has entries of a host, not even one that was released.

@@ -114,7 +114,8 @@ impl Member {
             if removes(&of).is_some_and(|job| !self.is_over(job, now_ns)) {
                 continue;
             }
-            let has_to_know = self.is_out_of_time && !of.wish.needs_no_clock();
+            let known = self.view.hosts().get(&self.me.name);
+            let has_to_know = self.is_out_of_time && !of.wish.needs_no_clock(known);
             if let Some(why) = self.unwilling.clone().filter(|_| has_to_know) {
                 let host = self.me.name.clone();
                 self.refuse(now, of, Refused::Unwilling { host, why });
@@ -159,26 +160,29 @@ impl Member {
         let is_willing = !self.is_out_of_time && self.view.newer().is_none();
         let of_me = self.view.hosts().get(&self.me.name);
         let is_in = self.host().is_some();
-        let join = || {
-            let Identity { cpus, machine, boot, .. } = self.me.clone();
+        let join = |cpus: u32| {
+            let Identity { machine, boot, .. } = self.me.clone();
             Some(Wish::Join { cpus, machine, boot })
         };
+        let own = of_me.filter(|_| is_in && self.wants_in);
+        // Jobs may have to end before its CPUs can be others, and by a wrong clock none is removed.
+        let of_other_boot = own.filter(|it| it.boot != self.me.boot);
         let wish = if self.is_adjuster() && !(is_willing && self.wants_in) {
             Some(Wish::Resign)
-        } else if let Some(job) = self.forgotten(now_ns) {
+        } else if let Some(known) = of_other_boot {
+            join(known.cpus)
+        } else if let Some(job) = self.forgotten(now_ns).filter(|_| !self.is_out_of_time) {
             Some(Wish::Remove { job })
         } else if !self.wants_in {
             None
         } else if of_me.is_none() {
-            join()
+            join(self.me.cpus)
         } else if self.view.adjuster().is_none() && is_in && is_willing {
             Some(Wish::Elect)
         } else if self.is_adjuster() && self.tended_ns.is_none_or(|at| now_ns >= at + TEND_NS) {
             Some(Wish::Tend)
-        } else if is_in
-            && of_me.is_some_and(|it| it.cpus != self.me.cpus || it.boot != self.me.boot)
-        {
-            join()
+        } else if own.is_some_and(|it| it.cpus != self.me.cpus) {
+            join(self.me.cpus)
         } else {
             None
         };

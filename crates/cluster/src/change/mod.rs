@@ -76,6 +76,14 @@ impl Wish {
             _ => false,
         }
     }
+
+    /// The job that it names by its number.
+    pub fn job(&self) -> Option<JobId> {
+        match self {
+            Wish::Want { job, .. } | Wish::Set { job, .. } | Wish::Remove { job } => Some(*job),
+            _ => None,
+        }
+    }
 }
 
 /// Why a wish was not granted. Nothing was changed.

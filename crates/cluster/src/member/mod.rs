@@ -141,6 +141,8 @@ struct Waiting {
     is_unknown: bool,
     /// How often another host was first.
     conflicts: u32,
+    /// The nonce of the job that it was sent for: the number may be another's afterwards.
+    nonce: Option<String>,
 }
 
 /// A wish that was sent.
@@ -156,7 +158,7 @@ struct Flight {
 impl Waiting {
     /// A wish of the host itself.
     fn own(wish: Wish) -> Waiting {
-        Waiting { ticket: None, wish, is_unknown: false, conflicts: 0 }
+        Waiting { ticket: None, wish, is_unknown: false, conflicts: 0, nonce: None }
     }
 }
 
@@ -491,7 +493,11 @@ impl Member {
             let took_ns = ready_ns.saturating_sub(committed_ns).min(*State::LEAD_NS.end());
             self.took_ns = self.took_ns.max(took_ns);
         }
-        if self.timeline.steps().last().is_none_or(|last| !last.says_as(&step)) {
+        // A registry that was restored gives the numbers of changes again: one that says the same
+        // may hold earlier.
+        let is_known =
+            |last: &Step| last.says_as(&step) && last.from_slice <= step.from_slice.max(first);
+        if !self.timeline.steps().last().is_some_and(is_known) {
             self.timeline.push(step, first);
         }
     }

@@ -99,7 +99,7 @@ impl Member {
         if now_ns < self.waits_until_ns {
             return None;
         }
-        while let Some(of) = self.wishes.pop_front() {
+        while let Some(mut of) = self.wishes.pop_front() {
             let is_known = self.alive_ns.is_some_and(|at_ns| now_ns < at_ns + ALIVE_NS);
             let needs_alive = matches!(of.wish, Wish::Register(_) | Wish::Tend);
             if needs_alive && !is_known {
@@ -114,6 +114,13 @@ impl Member {
             if removes(&of).is_some_and(|job| !self.is_over(job, now_ns)) {
                 continue;
             }
+            let nonce = of.wish.job().and_then(|id| Some(self.view.job(id)?.1.nonce.clone()));
+            let is_another = of.nonce.as_ref().zip(nonce.as_ref()).is_some_and(|(a, b)| a != b);
+            if let Some(id) = of.wish.job().filter(|_| is_another) {
+                self.refuse(now, of, Refused::NoJob(id));
+                continue;
+            }
+            of.nonce = of.nonce.or(nonce);
             let known = self.view.hosts().get(&self.me.name);
             let has_to_know = self.is_out_of_time && !of.wish.needs_no_clock(known);
             if let Some(why) = self.unwilling.clone().filter(|_| has_to_know) {

@@ -25,9 +25,9 @@
 //!    then (L16).
 //! 5. A host whose clock is too bad for the slice follows no rows, changes nothing, and says so
 //!    (L13).
-//! 6. Records of this host's jobs that no longer exist are removed, whichever answer was lost. A job
-//!    that has ended here exists while another host says that it has a part of it, or is away and
-//!    not lost yet. The longer that takes, the more seldom the others are asked.
+//! 6. Records of this host's jobs that no longer exist are removed, whichever answer was lost. A
+//!    job that has ended here exists while another host says that it has a part of it, or is away
+//!    and not lost yet. The longer that takes, the more seldom the others are asked.
 //!
 //! Properties: the timeline depends only on revisions that were read and on when; each wish has one
 //! answer; nothing is sent while something is in flight.

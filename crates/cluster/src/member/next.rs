@@ -214,7 +214,7 @@ impl Member {
         let least_ns = KEY_NS.saturating_mul(self.alive.len() as u64);
         let least_ns = least_ns.clamp(SAID_NS, LOOK_MAX_NS);
         let is_new = self.alive_ns.is_some_and(|at_ns| now_ns < at_ns + least_ns);
-        // Whose clock is wrong cannot remove it.
+        // A host whose clock is wrong cannot remove it.
         if is_new || self.is_out_of_time {
             return false;
         }

@@ -24,8 +24,10 @@ const ROOMS: [(&str, &[&str]); 22] = [
         "gangd",
         &[
             "gang-bpf",
+            "gang-cluster",
             "gang-conductor",
             "gang-engine",
+            "gang-etcd",
             "gang-linux",
             "gang-protocol",
             "gang-schedule",

@@ -259,6 +259,11 @@ impl View {
         of_host.map(|((job, _), record)| (*job, record))
     }
 
+    /// The record of a job that a host has written.
+    pub fn record(&self, host: &str, job: JobId) -> Option<&Job> {
+        self.jobs.get(&(job, host.to_owned()))
+    }
+
     /// Entries that are not in the matrix because they contradict others.
     pub fn contradicting(&self) -> &BTreeSet<JobId> {
         &self.contradict

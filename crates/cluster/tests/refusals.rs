@@ -18,6 +18,7 @@ struct Registry {
     view: View,
     alive: BTreeMap<String, Alive>,
     lost: BTreeSet<String>,
+    now_ns: u64,
 }
 
 fn settings() -> Settings {
@@ -70,7 +71,8 @@ impl Registry {
         let keys = Keys::new("test").unwrap();
         let mut view = View::new(keys.clone());
         view.read(&Snapshot::default());
-        let mut registry = Registry { view, alive: BTreeMap::new(), lost: BTreeSet::new() };
+        let mut registry =
+            Registry { view, alive: BTreeMap::new(), lost: BTreeSet::new(), now_ns: NOW_NS };
         registry.commit(&init(&keys, &settings()).unwrap().ops);
         for host in ["a", "b", "c", "d"] {
             registry.granted(host, &join(4, &format!("of {host}")));
@@ -96,8 +98,8 @@ impl Registry {
 
     fn draft(&self, host: &str, wish: &Wish) -> Result<Draft, Refused> {
         let machine = format!("of {host}");
-        let Registry { view, alive, lost } = self;
-        draft(Inputs { view, alive, lost, host, machine: &machine, now_ns: NOW_NS }, wish)
+        let Registry { view, alive, lost, now_ns } = self;
+        draft(Inputs { view, alive, lost, host, machine: &machine, now_ns: *now_ns }, wish)
     }
 
     fn granted(&mut self, host: &str, wish: &Wish) -> Granted {
@@ -213,6 +215,41 @@ fn entries_that_contradict_others_are_released() {
     assert_eq!(registry.view.matrix().unwrap().jobs().count(), 0);
     registry.granted("a", &Wish::Tend);
     assert_eq!(registry.view.entries(JobId(id.0 + 7)), None);
+}
+
+#[test]
+fn killed_job_of_a_lost_host_goes_once_all_parts_are_dead() {
+    let mut registry = Registry::new();
+    let id = registry.job();
+    registry.granted("b", &Wish::Want { job: id, wanted: Wanted::Kill, by: by("ada") });
+    registry.alive.remove("a");
+    registry.lost.insert("a".to_owned());
+    registry.granted("b", &Wish::Tend);
+    assert!(!registry.view.entries(id).unwrap().lost().is_empty());
+    // Host b has not had the time to do so.
+    let nothing =
+        |registry: &Registry| registry.draft("b", &Wish::Tend).unwrap().txn.ops.is_empty();
+    assert!(nothing(&registry));
+    registry.now_ns += 11_000_000_000;
+    let parts = [id.0].into();
+    registry.alive.insert("b".to_owned(), Alive { parts, ..alive(None) });
+    assert!(nothing(&registry));
+    registry.alive.remove("b");
+    assert!(nothing(&registry));
+    registry.alive.insert("b".to_owned(), alive(None));
+    registry.granted("b", &Wish::Tend);
+    assert_eq!(registry.view.entries(id), None);
+}
+
+#[test]
+fn record_whose_entries_name_another_host_is_removed() {
+    let mut registry = Registry::new();
+    let id = registry.job();
+    let own = Key::Job { host: "b".to_owned(), job: id };
+    registry.write(&own, &encode(job(&[("a", 2), ("b", 2)])));
+    registry.granted("b", &Wish::Remove { job: id });
+    assert_eq!(registry.view.records("b").count(), 0);
+    assert_eq!(registry.view.job(id).unwrap().0, "a");
 }
 
 #[test]

@@ -130,9 +130,9 @@ impl Command {
 pub struct Run {
     #[command(flatten)]
     pub job: JobOptions,
-    /// Hosts that the job spans, each with its CPUs there, such as a:4,b:4: it has its slots at the
-    /// same moments on all of them. The program runs here, and starts its own parts elsewhere, which
-    /// join by gang run --join
+    /// Hosts that the job spans, each with its CPUs there, such as a:4,b:4: it has its slots at
+    /// the same moments on all of them. The program runs here, and starts its own parts elsewhere,
+    /// which join by gang run --join
     #[arg(long, value_name = "HOST:CPUS,...", value_delimiter = ',', value_parser = host_cpus,
         conflicts_with_all = ["policy", "wait", "backend"])]
     pub hosts: Vec<HostCpus>,
@@ -172,8 +172,8 @@ pub struct Cluster {
 pub enum ClusterCommand {
     /// Write the first records of a cluster to etcd
     ///
-    /// Name, etcd and the length of slices are those of gangd.toml, which the hosts have, too. Where
-    /// etcd has users, this needs its root.
+    /// Name, etcd and the length of slices are those of gangd.toml, which the hosts have, too.
+    /// Where etcd has users, this needs its root.
     Init(ClusterInit),
 }
 

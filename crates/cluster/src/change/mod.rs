@@ -54,7 +54,7 @@ pub enum Wish {
     Want { job: JobId, wanted: Wanted, by: By },
     /// A user wants another class or weight for a job.
     Set { job: JobId, class: Option<String>, weight: Option<u32>, by: By },
-    /// A job that was registered here has ended.
+    /// A job that was registered here has ended everywhere.
     Remove { job: JobId },
     /// This host becomes the one that adjusts, if there is none.
     Elect,
@@ -65,9 +65,24 @@ pub enum Wish {
 }
 
 impl Wish {
-    /// It names no slice, so that a clock that is wrong does no harm.
-    pub fn needs_no_clock(&self) -> bool {
-        matches!(self, Wish::Elect | Wish::Resign)
+    /// It names no slice, so that a clock that is wrong does no harm. Nor does a host that was
+    /// booted: which hosts share its clock is known only by what it says then.
+    pub fn needs_no_clock(&self, known: Option<&Host>) -> bool {
+        match self {
+            Wish::Elect | Wish::Resign => true,
+            Wish::Join { cpus, machine, .. } => {
+                known.is_some_and(|it| (it.cpus, &it.machine) == (*cpus, machine))
+            }
+            _ => false,
+        }
+    }
+
+    /// The job that it names by its number.
+    pub fn job(&self) -> Option<JobId> {
+        match self {
+            Wish::Want { job, .. } | Wish::Set { job, .. } | Wish::Remove { job } => Some(*job),
+            _ => None,
+        }
     }
 }
 
@@ -240,6 +255,14 @@ impl<'a> Drafting<'a> {
         Draft { txn: Txn { compares, ops: self.ops }, granted }
     }
 
+    /// The transaction of a change that leaves the matrix as it is.
+    fn finish_beside(self) -> Draft {
+        let key = self.from.view.keys().of(&Key::State);
+        let compares = vec![(key, Condition::ModifiedAt(self.modified))];
+        let from_slice = clock::slice_at(self.matrix.config(), self.from.now_ns);
+        Draft { txn: Txn { compares, ops: self.ops }, granted: Granted::Done { from_slice } }
+    }
+
     fn done(self) -> Draft {
         let (from_slice, state) = (self.from_slice, self.state.clone());
         self.finish(Granted::Done { from_slice }, state)
@@ -313,9 +336,10 @@ impl<'a> Drafting<'a> {
         let number = known.or_else(|| (0..HOSTS_MAX).find(is_free));
         let number = number.ok_or(Refused::TooManyHosts(HOSTS_MAX))?;
         let (machine, boot) = (machine.to_owned(), boot.to_owned());
+        let is_new = hosts.get(name).is_none_or(|known| known.cpus != cpus);
         let host = Host { number, cpus, machine, boot };
         self.put(&Key::Host(name.to_owned()), encode(&host));
-        Ok(self.done())
+        Ok(if is_new { self.done() } else { self.finish_beside() })
     }
 
     /// No job has entries of a host, not even one that was released.
@@ -481,15 +505,17 @@ impl<'a> Drafting<'a> {
     fn remove(mut self, id: JobId) -> Result<Draft, Refused> {
         let view = self.from.view;
         let host = self.from.host.to_owned();
-        if let Some((home, _)) = view.job(id).filter(|(home, _)| *home != host) {
+        // A record of this host goes, whichever host the entries name.
+        let has_record = view.record(&host, id).is_some();
+        if let Some((home, _)) = view.job(id).filter(|(home, _)| *home != host && !has_record) {
             return Err(Refused::OfOtherHost { job: id, host: home.to_owned() });
         }
-        let has_record = view.records(&host).any(|(job, _)| job == id);
         let entries = view.entries(id).filter(|entries| entries.from == host);
         if !has_record && entries.is_none() {
             return Ok(self.nothing());
         }
-        if entries.is_some() {
+        let has_unreadable = view.fault(&view.keys().of(&Key::Entries(id))).is_some();
+        if entries.is_some() || (view.entries(id).is_none() && has_unreadable) {
             self.clear(id)?;
         }
         if has_record {
@@ -525,8 +551,12 @@ impl<'a> Drafting<'a> {
 /// The first slice from which a change can hold whose lead is this long, and not before the change
 /// before it. One that a clock far ahead has made is not waited for.
 fn from_slice(matrix: &Matrix, now_ns: u64, state: &State, lead_ns: u64) -> u64 {
-    let config = matrix.config();
-    let far = clock::slice_at(config, now_ns + State::LEAD_NS.end() + FAR_NS);
-    let ahead = clock::slice_at(config, now_ns + lead_ns) + 1;
-    if state.from_slice > far { ahead } else { ahead.max(state.from_slice) }
+    let ahead = clock::slice_at(matrix.config(), now_ns + lead_ns) + 1;
+    let is_far = is_far(matrix, now_ns, state.from_slice);
+    if is_far { ahead } else { ahead.max(state.from_slice) }
+}
+
+/// Whether a clock that was wrong has named this slice.
+fn is_far(matrix: &Matrix, now_ns: u64, slice: u64) -> bool {
+    slice > clock::slice_at(matrix.config(), now_ns + State::LEAD_NS.end() + FAR_NS)
 }

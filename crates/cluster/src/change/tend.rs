@@ -3,13 +3,17 @@
 
 use std::collections::BTreeSet;
 
-use gang_schedule::JobId;
 use gang_schedule::matrix::HostId;
+use gang_schedule::{JobId, clock};
 
-use super::{Draft, Drafting, Granted, Refused, from_slice};
+use super::{Draft, Drafting, Granted, Refused, from_slice, is_far};
 use crate::keys::Key;
 use crate::record::{Entries, OnHostLost, State, Wanted, encode};
 use crate::store::{BYTES_MAX, OPS_MAX, Op};
+
+/// Hosts have followed a change so long after it began to hold, and what they say of themselves was
+/// read since.
+const FOLLOWED_NS: u64 = 10_000_000_000;
 
 impl Drafting<'_> {
     /// Does the first of these that there is to do: jobs that lost hosts are marked, jobs that
@@ -88,7 +92,8 @@ impl Drafting<'_> {
     }
 
     /// Entries without the record of a job are nobody's, and so are those of a host that has left.
-    /// A job that is killed ends without the host where it was registered, if that is lost.
+    /// A job that is killed ends without the host where it was registered, if that is lost: once
+    /// the others have had the time to kill their parts, and none says that it has one or is away.
     fn clear_abandoned(&mut self) -> Result<bool, Refused> {
         let view = self.from.view;
         let is_abandoned = |(id, entries): &(JobId, &Entries)| {
@@ -96,12 +101,28 @@ impl Drafting<'_> {
             // A record that cannot be read is there all the same.
             let is_unreadable = view.fault(&view.keys().of(&key)).is_some();
             let has_home = view.hosts().contains_key(&entries.from);
-            let is_over = entries.wanted == Wanted::Kill && self.from.lost.contains(&entries.from);
+            let has_part = || {
+                let (alive, lost) = (self.from.alive, self.from.lost);
+                let is_away = |host: &String| !alive.contains_key(host) && !lost.contains(host);
+                alive.values().any(|it| it.parts.contains(&id.0))
+                    || view.job(*id).is_some_and(|(_, job)| job.cpus.keys().any(is_away))
+            };
+            let is_over = entries.wanted == Wanted::Kill
+                && self.from.lost.contains(&entries.from)
+                && self.is_followed(entries.wanted_from)
+                && !has_part();
             (view.job(*id).is_none() && !is_unreadable) || !has_home || is_over
         };
         let Some((id, _)) = view.all_entries().find(is_abandoned) else { return Ok(false) };
         self.clear(id)?;
         Ok(true)
+    }
+
+    /// Whether hosts have done what holds from this slice on, and have said so.
+    fn is_followed(&self, slice: u64) -> bool {
+        let (config, now_ns) = (self.matrix.config(), self.from.now_ns);
+        let said_ns = clock::slice_start(config, slice).saturating_add(FOLLOWED_NS);
+        now_ns >= said_ns || is_far(self.matrix, now_ns, slice)
     }
 
     /// Linux alone schedules a job whose entries cannot be, until its owner resumes it.

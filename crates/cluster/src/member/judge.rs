@@ -2,6 +2,7 @@
 //! columns.
 
 use super::{Member, Note};
+use crate::record::Host;
 
 /// A clock may be off by this part of a slice.
 const CLOCK_PART: u64 = 20;
@@ -33,8 +34,16 @@ impl Member {
             return Some(format!("its slices are {here} ms long, and the cluster's {there} ms"));
         }
         let (bound_ns, most_ns) = (self.seen.as_ref()?.clock.bound_ns, here_ns / CLOCK_PART);
-        // Hosts of one kernel have one clock, however wrong.
-        let mut others = self.view.hosts().values().filter(|host| host.boot != self.me.boot);
+        // Hosts of one kernel have one clock, however wrong. The record of this host is as old as
+        // its last boot until it has joined anew.
+        let is_me = |(name, host): (&String, &Host)| {
+            *name == self.me.name && host.machine == self.me.machine
+        };
+        let is_other = |&(name, host): &(&String, &Host)| {
+            let has_clock = host.boot == self.me.boot && !self.me.boot.is_empty();
+            !has_clock && !is_me((name, host))
+        };
+        let mut others = self.view.hosts().iter().filter(is_other);
         (bound_ns > most_ns && others.next().is_some()).then(|| {
             let (bound_us, most_us) = (bound_ns / 1_000, most_ns / 1_000);
             let slice = ms(here_ns);

@@ -25,8 +25,9 @@
 //!    then (L16).
 //! 5. A host whose clock is too bad for the slice follows no rows, changes nothing, and says so
 //!    (L13).
-//! 6. Records of this host's jobs that no longer exist are removed, whichever answer was lost. A job
-//!    that has ended here exists while another host says that it has a part of it.
+//! 6. Records of this host's jobs that no longer exist are removed, whichever answer was lost. A
+//!    job that has ended here exists while another host says that it has a part of it, or is away
+//!    and not lost yet. The longer that takes, the more seldom the others are asked.
 //!
 //! Properties: the timeline depends only on revisions that were read and on when; each wish has one
 //! answer; nothing is sent while something is in flight.
@@ -56,6 +57,9 @@ pub type Ticket = u64;
 pub const WAIT_NS: u64 = 5_000_000_000;
 /// The longest wait after the first conflict of a wish; it doubles with each.
 const BACKOFF_NS: u64 = 2_000_000;
+/// Between two readings of the hosts that are alive that are further apart, a host that is away in
+/// both may have been there.
+const BREAK_NS: u64 = 60_000_000_000;
 /// The most wishes that wait.
 const WISHES_MAX: usize = 256;
 
@@ -140,6 +144,8 @@ struct Waiting {
     is_unknown: bool,
     /// How often another host was first.
     conflicts: u32,
+    /// The nonce of the job that it was sent for: the number may be another's afterwards.
+    nonce: Option<String>,
 }
 
 /// A wish that was sent.
@@ -155,7 +161,7 @@ struct Flight {
 impl Waiting {
     /// A wish of the host itself.
     fn own(wish: Wish) -> Waiting {
-        Waiting { ticket: None, wish, is_unknown: false, conflicts: 0 }
+        Waiting { ticket: None, wish, is_unknown: false, conflicts: 0, nonce: None }
     }
 }
 
@@ -166,7 +172,11 @@ pub struct Member {
     view: View,
     link: Link,
     alive: BTreeMap<String, Alive>,
+    /// When these were read: the question, and the answer.
+    asked_ns: Option<u64>,
     alive_ns: Option<u64>,
+    /// When they were asked for last, answered or not.
+    asks_ns: u64,
     wishes: VecDeque<Waiting>,
     last_ticket: Ticket,
     flight: Option<Flight>,
@@ -207,7 +217,9 @@ impl Member {
             view: View::new(keys),
             link: Link::Away,
             alive: BTreeMap::new(),
+            asked_ns: None,
             alive_ns: None,
+            asks_ns: 0,
             wishes: VecDeque::new(),
             last_ticket: 0,
             flight: None,
@@ -348,7 +360,9 @@ impl Member {
     pub fn lost(&mut self) {
         self.link = Link::Away;
         self.is_busy = false;
-        (self.alive_ns, self.missing) = (None, BTreeMap::new());
+        (self.asked_ns, self.alive_ns, self.missing) = (None, None, BTreeMap::new());
+        // Other hosts come back as well, and have to have the time to say what they have.
+        self.ended.clear();
         if let Some(flight) = &mut self.flight {
             flight.is_unanswered = true;
         }
@@ -384,11 +398,16 @@ impl Member {
 
     /// The keys of the hosts that are alive were read.
     pub fn read_alive(&mut self, now: Now, alive: BTreeMap<String, Alive>) {
+        let now_ns = now.monotonic_ns;
+        // A host that was away long ago may have been back meanwhile.
+        if self.alive_ns.is_none_or(|at_ns| now_ns >= at_ns + BREAK_NS) {
+            self.missing.clear();
+        }
         let hosts = self.view.hosts().keys().filter(|name| !alive.contains_key(*name));
-        let since = |name: &String| self.missing.get(name).copied().unwrap_or(now.monotonic_ns);
+        let since = |name: &String| self.missing.get(name).copied().unwrap_or(now_ns);
         self.missing = hosts.map(|name| (name.clone(), since(name))).collect();
-        (self.alive, self.alive_ns, self.is_busy) = (alive, Some(now.monotonic_ns), false);
-        self.is_looked_at = false;
+        (self.asked_ns, self.alive_ns) = (Some(self.asks_ns), Some(now_ns));
+        (self.alive, self.is_busy, self.is_looked_at) = (alive, false, false);
     }
 
     /// This host's key was written, or not.
@@ -480,7 +499,11 @@ impl Member {
             let took_ns = ready_ns.saturating_sub(committed_ns).min(*State::LEAD_NS.end());
             self.took_ns = self.took_ns.max(took_ns);
         }
-        if self.timeline.steps().last().is_none_or(|last| !last.says_as(&step)) {
+        // A registry that was restored gives the numbers of changes again: one that says the same
+        // may hold earlier.
+        let is_known =
+            |last: &Step| last.says_as(&step) && last.from_slice <= step.from_slice.max(first);
+        if !self.timeline.steps().last().is_some_and(is_known) {
             self.timeline.push(step, first);
         }
     }

@@ -1,10 +1,12 @@
 //! The next thing that the driver is to do: read, announce, or work a wish out.
 
 use gang_schedule::JobId;
+use gang_schedule::matrix::HostId;
 
 use super::{Flight, Identity, Link, Member, Now, Request, WAIT_NS, Waiting};
 use crate::change::{self, Draft, Inputs, Refused, Wish};
-use crate::record::{Alive, encode};
+use crate::keys::Key;
+use crate::record::{Alive, Entries, encode};
 
 /// The knowledge of hosts that are alive is read anew when it is older.
 const ALIVE_NS: u64 = 5_000_000_000;
@@ -14,6 +16,13 @@ const ANNOUNCE_NS: (u64, u64) = (500_000_000, 10_000_000_000);
 const TEND_NS: u64 = 10_000_000_000;
 /// A host says within this time that it has a part of a job, or has none any more.
 const SAID_NS: u64 = 1_000_000_000;
+/// A job that has ended here and goes on elsewhere is looked at each time that it has gone on for
+/// longer by this part, and after the longest time at last.
+const LOOK_PART: u64 = 4;
+const LOOK_MAX_NS: u64 = 30_000_000_000;
+/// One key of a host in so much time is read for jobs that have ended: all of them are many bytes
+/// where there are many hosts.
+const KEY_NS: u64 = 5_000_000;
 /// A wish of the host itself that was refused comes again after this time.
 const RETRY_NS: u64 = 2_000_000_000;
 
@@ -32,7 +41,9 @@ impl Member {
                 Some(Request::Read)
             }
             Link::Up => {
-                let first = self.announce(now_ns).or_else(|| self.look_anew());
+                let first = self.announce(now_ns);
+                let first =
+                    first.or_else(|| self.is_looked_at.then(|| self.read_who_lives(now_ns)));
                 first.or_else(|| self.change(now))
             }
         }
@@ -87,32 +98,43 @@ impl Member {
         }
         self.note_ended(now_ns);
         if self.has_to_look(now_ns) {
-            self.is_busy = true;
-            return Some(Request::ReadAlive);
+            return Some(self.read_who_lives(now_ns));
         }
         self.wish_for_itself(now_ns);
         if now_ns < self.waits_until_ns {
             return None;
         }
-        while let Some(of) = self.wishes.pop_front() {
+        while let Some(mut of) = self.wishes.pop_front() {
             let is_known = self.alive_ns.is_some_and(|at_ns| now_ns < at_ns + ALIVE_NS);
             let needs_alive = matches!(of.wish, Wish::Register(_) | Wish::Tend);
             if needs_alive && !is_known {
                 self.wishes.push_front(of);
-                self.is_busy = true;
-                return Some(Request::ReadAlive);
+                return Some(self.read_who_lives(now_ns));
             }
-            let has_to_know = self.is_out_of_time && !of.wish.needs_no_clock();
+            let removes = |of: &Waiting| match of.wish {
+                Wish::Remove { job } if of.ticket.is_none() => Some(job),
+                _ => None,
+            };
+            // It has waited meanwhile, and comes again once the others were asked again.
+            if removes(&of).is_some_and(|job| !self.is_over(job, now_ns)) {
+                continue;
+            }
+            let nonce = of.wish.job().and_then(|id| Some(self.view.job(id)?.1.nonce.clone()));
+            let is_another = of.nonce.as_ref().zip(nonce.as_ref()).is_some_and(|(a, b)| a != b);
+            if let Some(id) = of.wish.job().filter(|_| is_another) {
+                self.refuse(now, of, Refused::NoJob(id));
+                continue;
+            }
+            of.nonce = of.nonce.or(nonce);
+            let known = self.view.hosts().get(&self.me.name);
+            let has_to_know = self.is_out_of_time && !of.wish.needs_no_clock(known);
             if let Some(why) = self.unwilling.clone().filter(|_| has_to_know) {
                 let host = self.me.name.clone();
                 self.refuse(now, of, Refused::Unwilling { host, why });
                 continue;
             }
-            let after_ms = self.view.settings().map_or(u64::MAX, |it| it.lost_after_ms);
-            let after_ns = after_ms.saturating_mul(1_000_000);
-            let is_lost =
-                |(_, since_ns): &(&String, &u64)| now_ns.saturating_sub(**since_ns) >= after_ns;
-            let lost = self.missing.iter().filter(is_lost).map(|(name, _)| name.clone()).collect();
+            let lost = self.missing.keys().filter(|name| self.is_lost(name, now_ns));
+            let lost = lost.cloned().collect();
             let from = Inputs {
                 view: &self.view,
                 alive: &self.alive,
@@ -150,26 +172,29 @@ impl Member {
         let is_willing = !self.is_out_of_time && self.view.newer().is_none();
         let of_me = self.view.hosts().get(&self.me.name);
         let is_in = self.host().is_some();
-        let join = || {
-            let Identity { cpus, machine, boot, .. } = self.me.clone();
+        let join = |cpus: u32| {
+            let Identity { machine, boot, .. } = self.me.clone();
             Some(Wish::Join { cpus, machine, boot })
         };
+        let own = of_me.filter(|_| is_in && self.wants_in);
+        // Jobs may have to end before its CPUs can be others, and by a wrong clock none is removed.
+        let of_other_boot = own.filter(|it| it.boot != self.me.boot);
         let wish = if self.is_adjuster() && !(is_willing && self.wants_in) {
             Some(Wish::Resign)
-        } else if let Some(job) = self.forgotten(now_ns) {
+        } else if let Some(known) = of_other_boot {
+            join(known.cpus)
+        } else if let Some(job) = self.forgotten(now_ns).filter(|_| !self.is_out_of_time) {
             Some(Wish::Remove { job })
         } else if !self.wants_in {
             None
         } else if of_me.is_none() {
-            join()
+            join(self.me.cpus)
         } else if self.view.adjuster().is_none() && is_in && is_willing {
             Some(Wish::Elect)
         } else if self.is_adjuster() && self.tended_ns.is_none_or(|at| now_ns >= at + TEND_NS) {
             Some(Wish::Tend)
-        } else if is_in
-            && of_me.is_some_and(|it| it.cpus != self.me.cpus || it.boot != self.me.boot)
-        {
-            join()
+        } else if own.is_some_and(|it| it.cpus != self.me.cpus) {
+            join(self.me.cpus)
         } else {
             None
         };
@@ -191,34 +216,79 @@ impl Member {
     /// Other hosts may have parts of a job that has ended here: what they say of it has to be read
     /// once they have had the time to say it, and now and then as long as there is one.
     fn has_to_look(&self, now_ns: u64) -> bool {
-        let read_ns = self.alive_ns.unwrap_or(0);
+        let least_ns = KEY_NS.saturating_mul(self.alive.len() as u64);
+        let least_ns = least_ns.clamp(SAID_NS, LOOK_MAX_NS);
+        let is_new = self.alive_ns.is_some_and(|at_ns| now_ns < at_ns + least_ns);
+        // A host whose clock is wrong cannot remove it.
+        if is_new || self.is_out_of_time {
+            return false;
+        }
         let is_due = |since_ns: &u64| {
-            let first_ns = since_ns + SAID_NS;
-            now_ns >= first_ns && (read_ns < first_ns || now_ns >= read_ns + SAID_NS)
+            let after_ns = (now_ns.saturating_sub(*since_ns) / LOOK_PART).min(LOOK_MAX_NS);
+            let is_old = self.alive_ns.is_none_or(|at_ns| now_ns >= at_ns + after_ns);
+            now_ns >= since_ns + SAID_NS && (is_old || !self.is_said(*since_ns))
         };
         self.ended.values().any(is_due)
     }
 
-    /// A record of this host whose job has ended here, and has no part elsewhere.
+    /// Asks for the hosts that are alive.
+    fn read_who_lives(&mut self, now_ns: u64) -> Request {
+        (self.asks_ns, self.is_busy) = (now_ns, true);
+        Request::ReadAlive
+    }
+
+    /// Whether other hosts had the time to say what they have of a job that has ended since then,
+    /// when they were asked.
+    fn is_said(&self, since_ns: u64) -> bool {
+        self.asked_ns.is_some_and(|asked_ns| asked_ns >= since_ns + SAID_NS)
+    }
+
+    /// A record of this host that is over.
     fn forgotten(&self, now_ns: u64) -> Option<JobId> {
         let mut records = self.view.records(&self.me.name).map(|(id, _)| id);
         let is_asked = |id: JobId| self.wishes.iter().any(|of| of.wish == Wish::Remove { job: id });
-        let has_part = |id: JobId| {
-            let mut others = self.alive.iter().filter(|(name, _)| **name != self.me.name);
-            others.any(|(_, alive)| alive.parts.contains(&id.0))
+        records.find(|&id| self.is_over(id, now_ns) && !is_asked(id))
+    }
+
+    /// Whether a job that was registered here has ended here, and has no part elsewhere as far as
+    /// others have said lately.
+    fn is_over(&self, id: JobId, now_ns: u64) -> bool {
+        let (view, me) = (&self.view, &self.me.name);
+        let Some(record) = view.record(me, id) else { return false };
+        // A job that was killed while this host was lost has no entries any more. Those that cannot
+        // be read are there all the same.
+        let is_unreadable = || view.fault(&view.keys().of(&Key::Entries(id))).is_some();
+        let has_entries = view.entries(id).map_or_else(is_unreadable, |it| it.from == *me);
+        if !has_entries {
+            return self.is_mine();
+        }
+        let is_new = self.alive_ns.is_some_and(|at_ns| now_ns < at_ns + ALIVE_NS);
+        if !is_new || !self.ended.get(&id).is_some_and(|&since_ns| self.is_said(since_ns)) {
+            return false;
+        }
+        // One that has left says nothing any more.
+        let has_part = |(name, alive): (&String, &Alive)| {
+            name != me && view.hosts().contains_key(name) && alive.parts.contains(&id.0)
         };
-        // A job that was killed while this host was lost has no entries any more.
-        let has_entries =
-            |id: JobId| self.view.job(id).is_some_and(|(home, _)| home == self.me.name);
-        let is_said = |since_ns: &u64| {
-            let said_ns = since_ns + SAID_NS;
-            now_ns >= said_ns && self.alive_ns.is_some_and(|read_ns| read_ns >= said_ns)
+        // One that is away may have a part.
+        let known_lost = view.entries(id).map(Entries::lost).unwrap_or_default();
+        let is_known = |name: &str| {
+            view.hosts().get(name).is_none_or(|host| known_lost.contains(&HostId(host.number)))
         };
-        let is_over = |id: JobId| {
-            let has_ended = self.ended.get(&id).is_some_and(is_said);
-            (has_ended && !has_part(id)) || (!has_entries(id) && self.is_mine())
+        let is_away = |name: &String| {
+            name != me
+                && !self.alive.contains_key(name)
+                && !is_known(name)
+                && !self.is_lost(name, now_ns)
         };
-        records.find(|&id| is_over(id) && !is_asked(id))
+        !self.alive.iter().any(has_part) && !record.cpus.keys().any(is_away)
+    }
+
+    /// Whether a host was away for so long that its jobs are to know.
+    fn is_lost(&self, name: &str, now_ns: u64) -> bool {
+        let after_ms = self.view.settings().map_or(u64::MAX, |it| it.lost_after_ms);
+        let after_ns = after_ms.saturating_mul(1_000_000);
+        self.missing.get(name).is_some_and(|since_ns| now_ns.saturating_sub(*since_ns) >= after_ns)
     }
 
     /// Whether the records of this name are this machine's.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use gang_schedule::matrix::{HostId, Rows};
 use gang_schedule::{CpuSet, JobId};
 
-use super::{Link, Member, Request};
+use super::{Link, Member};
 use crate::record::{Alive, Entries, Host, Job, Settings, State};
 use crate::store::Revision;
 
@@ -62,13 +62,6 @@ impl Member {
     /// What [`Member::look`] asked for was read, or cannot be.
     pub fn has_looked(&self) -> bool {
         !self.is_looked_at || self.link != Link::Up
-    }
-
-    pub(super) fn look_anew(&mut self) -> Option<Request> {
-        self.is_looked_at.then(|| {
-            self.is_busy = true;
-            Request::ReadAlive
-        })
     }
 
     pub fn overview(&self) -> Overview {

@@ -26,6 +26,8 @@ pub struct Etcd {
     /// The same, for one reader of all.
     pub unread: Vec<(Revision, Vec<Event>)>,
     leases: BTreeMap<String, u64>,
+    /// When the lease of a host ended last.
+    pub gone: BTreeMap<String, u64>,
     pub is_full: bool,
 }
 
@@ -106,6 +108,7 @@ impl Etcd {
             .collect();
         for host in over {
             self.leases.remove(&host);
+            self.gone.insert(host.clone(), now_ns);
             let is_of = |stored: &Stored| stored.lease.as_ref() == Some(&host);
             let keys: Vec<String> =
                 self.keys.iter().filter(|(_, it)| is_of(it)).map(|(key, _)| key.clone()).collect();
@@ -113,6 +116,10 @@ impl Etcd {
             keys.iter().for_each(|key| _ = self.keys.remove(key));
             self.remember(keys.into_iter().map(|key| Event { key, value: None }).collect());
         }
+    }
+
+    pub fn has(&self, key: &str) -> bool {
+        self.keys.contains_key(key)
     }
 
     pub fn snapshot(&self, prefix: &str) -> Snapshot {
@@ -141,9 +148,11 @@ impl Etcd {
     }
 
     /// The keys are as at another time; nobody can watch from before.
-    pub fn restore(&mut self, backup: &Etcd) {
+    pub fn restore(&mut self, backup: &Etcd, now_ns: u64) {
+        let hosts = std::mem::take(&mut self.leases).into_keys();
+        self.gone.extend(hosts.map(|host| (host, now_ns)));
         (self.keys, self.revision) = (backup.keys.clone(), backup.revision + 1);
-        (self.history, self.leases) = (VecDeque::new(), BTreeMap::new());
+        self.history = VecDeque::new();
         self.unread.clear();
         self.keys.retain(|_, stored| stored.lease.is_none());
     }

@@ -170,6 +170,25 @@ impl Drop for Listening {
 }
 
 impl v1::VarlinkInterface for Fake {
+    fn register_spanning(
+        &self,
+        call: &mut dyn v1::Call_RegisterSpanning,
+        name: String,
+        cpus: Vec<v1::HostCpus>,
+        _: v1::Class,
+        _: i64,
+        _: v1::OnHostLost,
+        _: Option<i64>,
+    ) -> varlink::Result<()> {
+        self.record(format!("RegisterSpanning({name}, {} hosts)", cpus.len()));
+        call.reply_failed("register a job of several hosts".into(), "it is in no cluster".into())
+    }
+
+    fn get_cluster(&self, call: &mut dyn v1::Call_GetCluster) -> varlink::Result<()> {
+        self.record("GetCluster()".into());
+        call.reply(None)
+    }
+
     fn register(
         &self,
         call: &mut dyn v1::Call_Register,

@@ -33,7 +33,22 @@ fn example_equals_the_defaults() {
         .lines()
         .filter_map(|line| manual::setting(line.strip_prefix("# ")?).map(|(setting, _)| setting));
     // Nobody has these names.
-    let names = ["admin_group", "[users.", "[groups.", "share =", "cap ="];
+    let names = [
+        "admin_group",
+        "[users.",
+        "[groups.",
+        "share =",
+        "cap =",
+        "name =",
+        "endpoints =",
+        "host =",
+        "ca =",
+        "certificate =",
+        "key =",
+        "user =",
+        "password_file =",
+        "bound =",
+    ];
     let is_name = |line: &str| names.iter().any(|name| line.starts_with(name));
     let text = keys.filter(|line| !is_name(line)).collect::<Vec<_>>();
     let read = settings(&text.join("\n")).unwrap();
@@ -46,7 +61,9 @@ fn example_equals_the_defaults() {
 #[test]
 fn example_has_every_key() {
     let example = include_str!("../../../../etc/gangd.toml");
-    for table in ["", "[limits]", "[history]", "[classes.batch]", "[working_hours]"] {
+    for table in
+        ["", "[limits]", "[history]", "[cluster]", "[clock]", "[classes.batch]", "[working_hours]"]
+    {
         // The error names all keys that would be right.
         let wrong = parse(&format!("{table}\nnosuchkey = 1")).unwrap_err().to_string();
         let (_, keys) =
@@ -302,4 +319,30 @@ fn times_have_units() {
     for wrong in ["", "5", "ms", "-1ms", "1w", "1e400s", "infs"] {
         assert!(duration(wrong).is_err(), "{wrong}");
     }
+}
+
+#[test]
+fn cluster_is_read_whole_or_refused() {
+    let of = |text: &str| settings(&format!("[cluster]\n{text}"));
+    let read = of("name = 'lab'\nendpoints = ['http://etcd:2379']\nhost = 'a'").unwrap();
+    let cluster = read.cluster.unwrap();
+    assert_eq!((cluster.name.as_str(), cluster.host.as_str()), ("lab", "a"));
+    assert!(cluster.address().unwrap().tls.is_none());
+    for (wrong, why) in [
+        ("host = 'a'", "cluster.name"),
+        ("name = 'a/b'\nendpoints = ['http://e:1']", "cluster.name"),
+        ("name = 'lab'", "cluster.endpoints"),
+        ("name = 'lab'\nendpoints = ['e:1']", "cluster.endpoints"),
+        ("name = 'lab'\nendpoints = ['https://e:1']", "cluster.ca"),
+        ("name = 'lab'\nendpoints = ['http://e:1']\nca = '/x'", "belong together"),
+        ("name = 'lab'\nendpoints = ['http://e:1']\nuser = 'x'", "belong together"),
+        ("name = 'lab'\nendpoints = ['http://e:1']\nhost = ''", "cluster.host"),
+    ] {
+        let said = format!("{:#}", of(wrong).unwrap_err());
+        assert!(said.contains(why), "{wrong}: {said}");
+    }
+    let clock = |text: &str| settings(&format!("[clock]\n{text}"));
+    let ptp = clock("source = 'ptp'\nbound = '20us'").unwrap().clock;
+    assert_eq!(ptp.bound.as_micros(), 20);
+    assert!(clock("source = 'ptp'").is_err() && clock("bound = '1ms'").is_err());
 }

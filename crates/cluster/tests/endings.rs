@@ -1,0 +1,419 @@
+//! Ends of jobs that have parts on several hosts, and what a host makes of a registry that was
+//! restored: one member, and the registry as a list of keys.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gang_cluster::Member;
+use gang_cluster::change::{By, Granted, Inputs, Refused, Wish, draft, init};
+use gang_cluster::keys::{Key, Keys};
+use gang_cluster::member::{Identity, Now, Observation, Request};
+use gang_cluster::record::{
+    Alive, Clock, Host, Job, OnHostLost, Owner, Settings, State, Users, Wanted, decode, encode,
+};
+use gang_cluster::store::{Event, Item, Op, Outcome, Revision, Snapshot};
+use gang_cluster::view::View;
+use gang_schedule::JobId;
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+const SLICE_NS: u64 = 20 * MS;
+const START_NS: u64 = 1_000_000_000 * SECOND;
+const LOST_AFTER_NS: u64 = 30 * SECOND;
+
+/// The fate of a transaction that the member asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Store {
+    Works,
+    /// Transactions are done, and not answered.
+    Silent,
+}
+
+/// A registry, its hosts, and the one of them that is looked at: `h0`.
+struct Cluster {
+    keys: Keys,
+    items: BTreeMap<String, (String, Revision)>,
+    revision: Revision,
+    member: Member,
+    bound_ns: u64,
+    now_ns: u64,
+    store: Store,
+    alive: BTreeMap<String, Alive>,
+    nonces: BTreeSet<String>,
+    /// How often the member has asked who is alive.
+    looks: u32,
+}
+
+fn host(at: u32) -> String {
+    format!("h{at}")
+}
+
+fn alive(parts: &[JobId]) -> Alive {
+    Alive {
+        read: 1,
+        clock: Clock { source: "chrony".to_owned(), offset_ns: 0, bound_ns: 1_000 },
+        threads: 0,
+        of_users: BTreeMap::new(),
+        took_ns: 0,
+        unwilling: None,
+        parts: parts.iter().map(|job| job.0).collect(),
+    }
+}
+
+fn job(nonce: &str, hosts: [u32; 2]) -> Job {
+    Job {
+        name: "job".to_owned(),
+        owner: Owner { uid: 1000, name: "ada".to_owned(), by_root: false },
+        class: "batch".to_owned(),
+        weight: 100,
+        cpus: hosts.into_iter().map(|at| (host(at), 1)).collect(),
+        on_host_lost: OnHostLost::Mark,
+        registered_at_ns: 0,
+        nonce: nonce.to_owned(),
+    }
+}
+
+fn member(keys: &Keys, boot: &str) -> Member {
+    let me = Identity {
+        name: host(0),
+        cpus: 4,
+        machine: host(0),
+        boot: boot.to_owned(),
+        slice_ns: SLICE_NS,
+    };
+    Member::new(me, keys.clone())
+}
+
+impl Cluster {
+    /// So many hosts of one kernel, all of them alive; `h1` adjusts.
+    fn new(hosts: u32) -> Cluster {
+        let keys = Keys::new("test").unwrap();
+        let mut cluster = Cluster {
+            member: member(&keys, "kernel"),
+            keys,
+            items: BTreeMap::new(),
+            revision: 0,
+            bound_ns: 1_000,
+            now_ns: START_NS,
+            store: Store::Works,
+            alive: BTreeMap::new(),
+            nonces: BTreeSet::new(),
+            looks: 0,
+        };
+        let settings = Settings {
+            id: "one".to_owned(),
+            slice_ns: SLICE_NS,
+            rows: 16,
+            by_program: true,
+            users: Users::Name,
+            lost_after_ms: LOST_AFTER_NS / MS,
+        };
+        let made = init(&cluster.keys, &settings).unwrap();
+        cluster.commit(&made.ops);
+        for number in 0..hosts {
+            let (name, boot) = (host(number), "kernel".to_owned());
+            let record = Host { number, cpus: 4, machine: name.clone(), boot };
+            cluster.write(&Key::Host(name.clone()), encode(record));
+            cluster.alive.insert(name, alive(&[]));
+        }
+        cluster.write(&Key::Adjuster, host(1));
+        cluster.member.found();
+        cluster.pass(SECOND);
+        cluster
+    }
+
+    fn now(&self) -> Now {
+        Now { utc_ns: self.now_ns, monotonic_ns: self.now_ns - START_NS + 3_600 * SECOND }
+    }
+
+    fn first(&self) -> u64 {
+        self.now_ns / SLICE_NS + 3
+    }
+
+    fn commit(&mut self, ops: &[Op]) {
+        self.revision += 1;
+        let mut events = Vec::new();
+        for op in ops {
+            let (key, value) = match op {
+                Op::Put { key, value, .. } => (key, Some(value.clone())),
+                Op::Delete { key } => (key, None),
+            };
+            match value.clone() {
+                Some(value) => _ = self.items.insert(key.clone(), (value, self.revision)),
+                None => _ = self.items.remove(key),
+            }
+            events.push(Event { key: key.clone(), value });
+        }
+        let (now, first) = (self.now(), self.first());
+        self.member.watched(now, first, self.revision, &events);
+    }
+
+    fn write(&mut self, key: &Key, value: String) {
+        self.commit(&[Op::Put { key: self.keys.of(key), value, leased: false }]);
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let of = |(key, (value, modified)): (&String, &(String, Revision))| Item {
+            key: key.clone(),
+            value: value.clone(),
+            modified: *modified,
+        };
+        Snapshot { revision: self.revision, items: self.items.iter().map(of).collect() }
+    }
+
+    fn view(&self) -> View {
+        let mut view = View::new(self.keys.clone());
+        view.read(&self.snapshot());
+        view
+    }
+
+    /// A host registers a job by itself.
+    fn register(&mut self, at: u32, job: Job) -> JobId {
+        let (view, name, nonce) = (self.view(), host(at), job.nonce.clone());
+        let (host, machine, lost) = (name.as_str(), name.as_str(), BTreeSet::new());
+        let now_ns = self.now_ns;
+        let from = Inputs { view: &view, alive: &self.alive, lost: &lost, host, machine, now_ns };
+        let draft = draft(from, &Wish::Register(job)).unwrap();
+        let Granted::Registered { job, .. } = draft.granted else { panic!("{draft:?}") };
+        if at == 0 {
+            self.nonces.insert(nonce);
+        }
+        self.commit(&draft.txn.ops);
+        job
+    }
+
+    fn has_record(&self, job: JobId) -> bool {
+        self.items.contains_key(&self.keys.of(&Key::Job { host: host(0), job }))
+    }
+
+    fn look_at_itself(&mut self) {
+        let clock = Clock { bound_ns: self.bound_ns, ..alive(&[]).clock };
+        self.member.see(Observation {
+            clock,
+            threads: 0,
+            of_users: BTreeMap::new(),
+            parts: Vec::new(),
+            nonces: self.nonces.clone(),
+        });
+    }
+
+    /// The member's requests are done, except to answer who is alive: that it asked is returned.
+    fn next(&mut self) -> bool {
+        loop {
+            let (now, first) = (self.now(), self.first());
+            match self.member.next(now) {
+                None => return false,
+                Some(Request::ReadAlive) => {
+                    self.looks += 1;
+                    return true;
+                }
+                Some(Request::Read) => self.member.read(now, first, &self.snapshot()),
+                Some(Request::Announce { .. }) => self.member.announced(),
+                Some(Request::Commit(txn)) => {
+                    self.commit(&txn.ops);
+                    let outcome = match self.store {
+                        Store::Works => Outcome::Committed(self.revision),
+                        Store::Silent => Outcome::Unknown,
+                    };
+                    self.member.committed(now, &outcome);
+                    if self.store == Store::Silent {
+                        return false;
+                    }
+                }
+            }
+        }
+    }
+
+    fn pass(&mut self, passes_ns: u64) {
+        let until_ns = self.now_ns + passes_ns;
+        while self.now_ns < until_ns {
+            self.now_ns += 100 * MS;
+            self.look_at_itself();
+            while self.next() {
+                let now = self.now();
+                self.member.read_alive(now, self.alive.clone());
+            }
+        }
+    }
+
+    /// The registry is as it was then, and the host has a link to it again.
+    fn restore(&mut self, items: BTreeMap<String, (String, Revision)>) {
+        self.items = items;
+        self.member.lost();
+        self.member.found();
+    }
+}
+
+#[test]
+fn job_goes_once_no_host_has_a_part_of_it() {
+    let mut cluster = Cluster::new(3);
+    let id = cluster.register(0, job("one", [0, 1]));
+    let other = cluster.register(0, job("other", [0, 1]));
+    cluster.alive.insert(host(1), alive(&[id]));
+    cluster.pass(5 * SECOND);
+    assert_eq!(cluster.looks, 0, "nobody asks while nothing has ended");
+    cluster.nonces.remove("one");
+    cluster.pass(20 * SECOND);
+    assert!(cluster.has_record(id));
+    cluster.alive.insert(host(1), alive(&[]));
+    cluster.pass(10 * SECOND);
+    assert!(!cluster.has_record(id) && cluster.has_record(other));
+    let looks = cluster.looks;
+    cluster.pass(60 * SECOND);
+    assert_eq!(cluster.looks, looks);
+}
+
+#[test]
+fn job_of_a_host_that_is_away_goes_once_that_is_lost() {
+    let mut cluster = Cluster::new(3);
+    let id = cluster.register(0, job("one", [0, 1]));
+    cluster.alive.remove(&host(1));
+    // Its time counts from when it was missed first.
+    cluster.nonces.remove("one");
+    cluster.pass(LOST_AFTER_NS);
+    assert!(cluster.has_record(id));
+    cluster.pass(LOST_AFTER_NS);
+    assert!(!cluster.has_record(id));
+}
+
+#[test]
+fn host_that_was_away_long_ago_is_not_lost() {
+    let mut cluster = Cluster::new(3);
+    cluster.alive.remove(&host(1));
+    let first = cluster.register(0, job("first", [0, 2]));
+    cluster.nonces.remove("first");
+    cluster.pass(5 * SECOND);
+    assert!(!cluster.has_record(first));
+    // It comes back, and is away for a moment an hour later.
+    cluster.alive.insert(host(1), alive(&[]));
+    cluster.pass(3_600 * SECOND);
+    let id = cluster.register(0, job("one", [0, 1]));
+    cluster.alive.remove(&host(1));
+    cluster.nonces.remove("one");
+    cluster.pass(10 * SECOND);
+    assert!(cluster.has_record(id));
+    cluster.alive.insert(host(1), alive(&[id]));
+    cluster.pass(60 * SECOND);
+    assert!(cluster.has_record(id));
+}
+
+#[test]
+fn others_have_the_time_to_say_what_they_have() {
+    let mut cluster = Cluster::new(3);
+    let id = cluster.register(0, job("one", [0, 1]));
+    cluster.nonces.remove("one");
+    cluster.look_at_itself();
+    assert!(!cluster.next());
+    // A wish asks who is alive, and the answer is slow: host 1 says what it has meanwhile.
+    cluster.member.wish(Wish::Register(job("next", [0, 1])));
+    assert!(cluster.next());
+    let answer = cluster.alive.clone();
+    cluster.alive.insert(host(1), alive(&[id]));
+    cluster.now_ns += 2 * SECOND;
+    let now = cluster.now();
+    cluster.member.read_alive(now, answer);
+    cluster.pass(10 * SECOND);
+    assert!(cluster.has_record(id));
+}
+
+#[test]
+fn thousand_hosts_are_asked_seldom() {
+    let mut cluster = Cluster::new(1_000);
+    // Jobs end one after the other.
+    for at in 0..100 {
+        let nonce = format!("job {at}");
+        let id = cluster.register(0, job(&nonce, [0, 1 + at % 3]));
+        cluster.nonces.remove(&nonce);
+        cluster.pass(300 * MS);
+        assert!(at < 30 || !cluster.has_record(JobId(id.0 - 30)), "they go in time");
+    }
+    assert!(cluster.looks <= 7, "{} in 30 s", cluster.looks);
+    // A part goes on for an hour.
+    let id = cluster.register(0, job("long", [0, 1]));
+    cluster.alive.insert(host(1), alive(&[id]));
+    cluster.nonces.remove("long");
+    cluster.looks = 0;
+    cluster.pass(3_600 * SECOND);
+    assert!((100..140).contains(&cluster.looks), "{} in an hour", cluster.looks);
+    cluster.alive.insert(host(1), alive(&[]));
+    cluster.pass(31 * SECOND);
+    assert!(!cluster.has_record(id));
+}
+
+#[test]
+fn record_stays_while_its_entries_cannot_be_read() {
+    let mut cluster = Cluster::new(2);
+    let id = cluster.register(0, job("one", [0, 1]));
+    let key = Key::Entries(id);
+    let entries = cluster.items[&cluster.keys.of(&key)].0.clone();
+    cluster.write(&key, entries[..entries.len() - 4].to_owned());
+    cluster.pass(10 * SECOND);
+    assert!(cluster.has_record(id));
+    // Both go once it has ended.
+    cluster.nonces.remove("one");
+    cluster.pass(10 * SECOND);
+    assert!(!cluster.has_record(id) && !cluster.items.contains_key(&cluster.keys.of(&key)));
+}
+
+#[test]
+fn hosts_of_one_kernel_come_back_after_a_boot() {
+    let mut cluster = Cluster::new(2);
+    cluster.bound_ns = 5 * MS;
+    cluster.pass(SECOND);
+    assert_eq!(cluster.member.unwilling(), None);
+    cluster.member = member(&cluster.keys, "next kernel");
+    cluster.member.found();
+    cluster.pass(SECOND);
+    let record = &cluster.items[&cluster.keys.of(&Key::Host(host(0)))].0;
+    assert_eq!(decode::<Host>(record).unwrap().boot, "next kernel");
+    // The other one has not come back yet.
+    assert!(cluster.member.unwilling().is_some());
+    let boot = "next kernel".to_owned();
+    let other = Host { number: 1, cpus: 4, machine: host(1), boot };
+    cluster.write(&Key::Host(host(1)), encode(other));
+    assert_eq!(cluster.member.unwilling(), None);
+    // Those that do not know their kernel have no clock in common.
+    let unknown = Host { number: 1, cpus: 4, machine: host(1), boot: String::new() };
+    cluster.write(&Key::Host(host(1)), encode(unknown));
+    assert!(cluster.member.unwilling().is_some());
+}
+
+#[test]
+fn change_that_comes_again_in_a_restored_registry_holds_from_its_slice() {
+    let mut cluster = Cluster::new(2);
+    let before = cluster.items.clone();
+    cluster.register(0, job("one", [0, 1]));
+    let key = cluster.keys.of(&Key::State);
+    let (early, at) = cluster.items[&key].clone();
+    let written: State = decode(&early).unwrap();
+    let late = State { from_slice: written.from_slice + 10_000, ..written };
+    let mut after = cluster.items.clone();
+    cluster.restore(before);
+    cluster.pass(SECOND);
+    // The same change of two clocks: one after the other, each in a registry of its own.
+    for (state, slots) in [(encode(late), 0), (early, 1)] {
+        after.insert(key.clone(), (state, at));
+        cluster.restore(after.clone());
+        cluster.pass(SECOND);
+        assert_eq!(cluster.member.slots(cluster.first()).len(), slots);
+    }
+}
+
+#[test]
+fn wish_without_an_answer_is_not_for_the_next_job_of_the_number() {
+    let mut cluster = Cluster::new(2);
+    let backup = cluster.items.clone();
+    let id = cluster.register(1, job("one", [0, 1]));
+    cluster.pass(SECOND);
+    let by = By { uid: 1000, name: "ada".to_owned() };
+    let ticket = cluster.member.wish(Wish::Want { job: id, wanted: Wanted::Kill, by });
+    cluster.store = Store::Silent;
+    cluster.next();
+    cluster.store = Store::Works;
+    cluster.items = backup;
+    let again = cluster.register(1, job("another", [0, 1]));
+    assert_eq!(again, id);
+    cluster.restore(cluster.items.clone());
+    cluster.pass(SECOND);
+    assert_eq!(cluster.member.take_answers(), [(ticket, Err(Refused::Unanswered))]);
+    assert_eq!(cluster.view().entries(id).unwrap().wanted, Wanted::Run);
+}

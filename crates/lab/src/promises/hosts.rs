@@ -11,13 +11,12 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use gang_linux::clock::utc_ns;
-use gang_protocol::client::Client;
 use gang_protocol::error::ClientError;
 use gang_protocol::v1;
 
-use bed::{Ahead, Bed, HOSTS, Job, spanning};
+use bed::{Ahead, Bed, HOSTS, Job, fill, spanning};
 
 use crate::harness::alternate::{Condition, alternate};
 use crate::harness::lab::Lab;
@@ -32,6 +31,8 @@ const SHARE: &str = "a spanning job beside local ones";
 const FIRST: &str = "first slots";
 const AWAY: &str = "etcd away";
 
+/// Slices that both hosts began, slots, jobs, and slots that were due.
+const SAMPLES: &str = "samples";
 const APART_P50: &str = "apart_us_p50";
 const APART_P99: &str = "apart_us_p99";
 const DEVIATION: &str = "deviation_percent";
@@ -69,6 +70,17 @@ pub struct Hosts {
     /// For how long etcd is away, in seconds [default: 60, with --quick 8]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub away: Option<Duration>,
+    /// Only these parts
+    #[arg(long, value_delimiter = ',', value_name = "PART")]
+    pub only: Vec<Part>,
+}
+
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    Switches,
+    Share,
+    First,
+    Away,
 }
 
 impl Hosts {
@@ -79,12 +91,15 @@ impl Hosts {
         let trials = self.trials.unwrap_or(if quick { QUICK_TRIALS } else { TRIALS });
         let away = self.away.unwrap_or(if quick { QUICK_WITHOUT } else { WITHOUT });
         ensure!(away <= LONGEST, "etcd is away for an hour at most");
-        let conditions = [
-            Condition::new(SWITCHES, switches),
-            Condition::new(SHARE, share),
-            Condition::new(FIRST, |lab| first_slots(lab, trials)),
-            Condition::new(AWAY, |lab| without_etcd(lab, away)),
+        let is_wanted = |part: Part| self.only.is_empty() || self.only.contains(&part);
+        let mut conditions = vec![
+            (Part::Switches, Condition::new(SWITCHES, switches)),
+            (Part::Share, Condition::new(SHARE, share)),
+            (Part::First, Condition::new(FIRST, |lab| first_slots(lab, trials))),
+            (Part::Away, Condition::new(AWAY, |lab| without_etcd(lab, away))),
         ];
+        conditions.retain(|(part, _)| is_wanted(*part));
+        let conditions: Vec<Condition> = conditions.into_iter().map(|(_, it)| it).collect();
         // One long round says more than several short ones.
         let run = alternate(lab, "hosts", lab.options.runs.unwrap_or(1), &conditions)?;
         let about = "jobs that span two hosts of one CPU each";
@@ -101,7 +116,11 @@ impl Hosts {
             (&list::HOSTS_REFUSED, AWAY, UNCLEAR, &without),
             (&list::HOSTS_AGAIN, AWAY, AGAIN, &without),
         ];
+        let was_measured = |condition: &str| conditions.iter().any(|it| it.name == condition);
         for (promise, condition, figure, detail) in of_all {
+            if !was_measured(condition) {
+                continue;
+            }
             report.promise_of(promise, detail, report.mean(condition, figure));
         }
         let notes = report.series.iter().flat_map(|series| series.notes.iter().cloned());
@@ -168,7 +187,7 @@ fn apart(of_a: &[v1::Switch], of_b: &[v1::Switch], slice_ns: i64) -> Result<Figu
     };
     let (began, raised) = (sorted(|it| it.began_ns), sorted(|it| it.raised_ns));
     Ok(Figures::from([
-        ("switches", pairs.len() as f64),
+        (SAMPLES, pairs.len() as f64),
         ("began_apart_us_p50", quantile(&began, 0.5)),
         ("began_apart_us_p99", quantile(&began, 0.99)),
         (APART_P50, quantile(&raised, 0.5)),
@@ -204,24 +223,27 @@ fn share(lab: &Lab) -> Result<Sample> {
     };
     let before = [look(0)?, look(1)?];
     std::thread::sleep(length);
-    let mut figures = Figures::from([(DEVIATION, 0.0)]);
-    let names = [
-        ["share_a_percent", "cpu_time_a_percent", "slots_a"],
-        ["share_b_percent", "cpu_time_b_percent", "slots_b"],
-    ];
-    for (host, (before, names)) in before.iter().zip(names).enumerate() {
+    let (mut worst, mut slots, mut shares) = (0.0_f64, 0, [0.0; 2]);
+    // Of the spanning job, and of both jobs.
+    let mut cpu_time_ns = [0; 2];
+    for (host, (before, share)) in before.iter().zip(&mut shares).enumerate() {
         let after = look(host)?;
-        let [spanning, local] =
-            [0, 1].map(|job| (after[job].cpu_time_ns - before[job].cpu_time_ns) as f64);
         let time_ns = (after[0].at - before[0].at).as_nanos() as f64;
-        let share = (after[0].in_slot_ns - before[0].in_slot_ns) as f64 / time_ns;
-        let deviation = (share / DUE - 1.0).abs() * 100.0;
-        figures.entry(DEVIATION).and_modify(|worst| *worst = deviation.max(*worst));
-        let slots = after[0].slots - before[0].slots;
-        let of_cpu = spanning / (spanning + local).max(1.0);
-        figures.extend(names.into_iter().zip([share * 100.0, of_cpu * 100.0, slots as f64]));
+        *share = (after[0].in_slot_ns - before[0].in_slot_ns) as f64 / time_ns;
+        worst = worst.max((*share / DUE - 1.0).abs() * 100.0);
+        slots += after[0].slots - before[0].slots;
+        let spent = [0, 1].map(|job| after[job].cpu_time_ns - before[job].cpu_time_ns);
+        cpu_time_ns[0] += spent[0];
+        cpu_time_ns[1] += spent[0] + spent[1];
     }
-    Ok(bed.sample()?.with_all(figures))
+    let of_cpu_time = cpu_time_ns[0] as f64 / cpu_time_ns[1].max(1) as f64;
+    Ok(bed.sample()?.with([
+        (SAMPLES, slots as f64),
+        ("share_a_percent", shares[0] * 100.0),
+        ("share_b_percent", shares[1] * 100.0),
+        ("cpu_time_percent", of_cpu_time * 100.0),
+        (DEVIATION, worst),
+    ]))
 }
 
 /// Spanning jobs come, one after the other, beside a job of one host on each.
@@ -229,35 +251,36 @@ fn first_slots(lab: &Lab, trials: u64) -> Result<Sample> {
     let bed = Bed::start(lab)?;
     let _ahead = Ahead::of_gangs()?;
     let _local = bed.local_jobs()?;
-    let (mut waited, mut registering, mut agreed) = (Vec::new(), Vec::new(), Vec::new());
+    let [mut waited, mut registering, mut joined, mut agreed] = [const { Vec::new() }; 4];
     for _ in 0..trials {
         let loops = bed.compute_on_all()?;
-        // Anywhere in a slice.
-        std::thread::sleep(Duration::from_micros(fastrand::u64(100_000..200_000)));
-        let mut client = bed.client(0)?;
+        // Anywhere in a slice, as seldom as people start programs.
+        std::thread::sleep(Duration::from_micros(fastrand::u64(400_000..600_000)));
+        // New connections are accepted in gaps alone.
+        let mut clients = bed.clients()?;
         let began = Instant::now();
-        let registered = client.register_spanning(spanning("comes", 100))?;
+        let registered = clients[0].register_spanning(spanning("comes", 100))?;
         let (replied, replied_ns) = (Instant::now(), utc_ns() as i64);
-        let others = bed.fill(&mut client, registered.job, &loops)?;
-        let page = |mut client: Client| SlotPage::of(&mut client, registered.job);
-        let pages = std::iter::once(client).chain(others).map(page);
+        fill(&mut clients, registered.job, &loops)?;
+        let pages = clients.iter_mut().map(|client| SlotPage::of(client, registered.job));
         let pages: Vec<SlotPage> = pages.collect::<Result<_>>()?;
+        joined.push(replied.elapsed().as_secs_f64() * 1e3);
         let first = first_common_slot(&pages, replied)?;
         waited.push(first.as_secs_f64() * 1e3);
         registering.push((replied - began).as_secs_f64() * 1e3);
         agreed.push((registered.slots_from_ns - replied_ns) as f64 / 1e6);
-        drop(loops);
+        drop((clients, loops));
         bed.until_over()?;
     }
-    for samples in [&mut waited, &mut registering, &mut agreed] {
+    for samples in [&mut waited, &mut registering, &mut joined, &mut agreed] {
         samples.sort_by(f64::total_cmp);
     }
     Ok(bed.sample()?.with([
-        ("trials", trials as f64),
+        (SAMPLES, trials as f64),
         ("first_slot_ms_p50", quantile(&waited, 0.5)),
         (FIRST_MAX, quantile(&waited, 1.0)),
         ("registering_ms_p50", quantile(&registering, 0.5)),
-        ("registering_ms_max", quantile(&registering, 1.0)),
+        ("joined_after_ms_p50", quantile(&joined, 0.5)),
         ("agreed_after_ms_p50", quantile(&agreed, 0.5)),
     ]))
 }
@@ -324,7 +347,7 @@ fn without_etcd(lab: &Lab, away: Duration) -> Result<Sample> {
         ("slots_per_s_before", before),
         ("slots_per_s_without", during),
         ("slots_per_s_after", after),
-        ("slots_due", due as f64),
+        (SAMPLES, due as f64),
         (MISSED, missed as f64),
         ("ran_out", ran_out as f64),
         (LOST, lost as f64),
@@ -480,7 +503,7 @@ mod tests {
             slices.chain([switch(500, 0, 9), switch(1_500, 1, 9)]).collect()
         };
         let figures = apart(&of(100), &of(350), 1_000).unwrap();
-        assert_eq!((figures["switches"], figures["began_apart_us_p50"]), (40.0, 0.25));
+        assert_eq!((figures[SAMPLES], figures["began_apart_us_p50"]), (40.0, 0.25));
         assert_eq!((figures[APART_P50], figures["apart_us_max"]), (0.5, 0.5));
         assert!(apart(&of(100), &[], 1_000).is_err());
     }

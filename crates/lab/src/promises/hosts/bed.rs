@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ use crate::harness::lab::Lab;
 use crate::harness::machine::allowed_cpus;
 use crate::harness::samples::Sample;
 use crate::harness::users::needs_root;
-use crate::harness::wait::wait_until;
+use crate::harness::wait;
 
 pub const HOSTS: [&str; 2] = ["a", "b"];
 const CLUSTER: &str = "lab";
@@ -34,7 +34,9 @@ const PRIORITY: u32 = 2;
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// Time for shares to become what weights give. Loads are looked at every 10 s.
 const SETTLE_LIMIT: Duration = Duration::from_secs(30);
-const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
+/// Daemons answer within an allowance, from which looks take.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
+const BETWEEN_TRIES: Duration = Duration::from_millis(10);
 /// A program that computes on one thread, and ends by itself once it has had so much CPU time.
 const LOOP: &str = "ulimit -t 900; while :; do :; done";
 
@@ -95,7 +97,7 @@ impl Drop for Etcd {
     }
 }
 
-fn spawn(dir: &std::path::Path, [client, peer]: [u16; 2]) -> Result<Child> {
+fn spawn(dir: &Path, [client, peer]: [u16; 2]) -> Result<Child> {
     let log = File::options().create(true).append(true).open(dir.join("log"));
     let log = log.context("making a log for etcd")?;
     let (client, peer) = (url(client), url(peer));
@@ -251,9 +253,9 @@ impl Bed {
     /// A job of all hosts, once it has had slots on each of them.
     pub fn spanning_job(&self, name: &str) -> Result<Job> {
         let loops = self.compute_on_all()?;
-        let mut client = self.client(0)?;
-        let id = client.register_spanning(spanning(name, 100))?.job;
-        self.fill(&mut client, id, &loops)?;
+        let mut clients = self.clients()?;
+        let id = clients[0].register_spanning(spanning(name, 100))?.job;
+        fill(&mut clients, id, &loops)?;
         wait_until("a spanning job has slots on each host", || {
             let slots = (0..HOSTS.len()).map(|host| Ok(self.client(host)?.show_job(id)?));
             let slots: Vec<v1::ShowJob_Reply> = slots.collect::<Result<_>>()?;
@@ -262,17 +264,14 @@ impl Bed {
         Ok(Job { id, loops })
     }
 
-    /// Adds a program to each part of a job: by the client that registered it on the first host.
-    /// Returns the clients of the others.
-    pub fn fill(&self, client: &mut Client, id: i64, loops: &[Loop]) -> Result<Vec<Client>> {
-        client.add_process(id, loops[0].pid())?;
-        let mut others = Vec::new();
-        for (host, of) in loops.iter().enumerate().skip(1) {
+    /// A connection to each host, which has accepted it.
+    pub fn clients(&self) -> Result<Vec<Client>> {
+        let client = |host: usize| {
             let mut client = self.client(host)?;
-            wait_for_part(|| client.add_process(id, of.pid()))?;
-            others.push(client);
-        }
-        Ok(others)
+            client.get_caller()?;
+            Ok(client)
+        };
+        (0..HOSTS.len()).map(client).collect()
     }
 
     /// Waits until spanning jobs have these parts of the frame; goes on where they do not come to
@@ -329,15 +328,29 @@ pub fn spanning(name: &str, weight: i64) -> v1::RegisterSpanning_Args {
     }
 }
 
-/// Tries again while a host has not read of the job.
-fn wait_for_part<T>(mut join: impl FnMut() -> Result<T, ClientError>) -> Result<T> {
+/// Looks now and then until something is so.
+fn wait_until(what: &str, is_so: impl Fn() -> Result<bool>) -> Result<()> {
+    wait::wait_until(what, || {
+        let is = is_so()?;
+        if !is {
+            std::thread::sleep(BETWEEN_LOOKS);
+        }
+        Ok(is)
+    })
+}
+
+/// Adds a program to each part of a job. A host that has not read of the job is asked again.
+pub fn fill(clients: &mut [Client], id: i64, loops: &[Loop]) -> Result<()> {
     let end = Instant::now() + START_LIMIT;
-    loop {
-        match join() {
-            Err(ClientError::NoSuchJob { .. }) if Instant::now() < end => {
-                std::thread::sleep(Duration::from_millis(1));
+    for (client, of) in clients.iter_mut().zip(loops) {
+        loop {
+            match client.add_process(id, of.pid()) {
+                Err(ClientError::NoSuchJob { .. }) if Instant::now() < end => {
+                    std::thread::sleep(BETWEEN_TRIES);
+                }
+                added => break added?,
             }
-            other => return Ok(other?),
         }
     }
+    Ok(())
 }

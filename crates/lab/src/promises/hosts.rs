@@ -53,6 +53,8 @@ const QUICK_WITHOUT: Duration = Duration::from_secs(8);
 const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
 /// Fewer switches than these say nothing about their distribution.
 const FEWEST_SWITCHES: usize = 20;
+/// Between two tries to register a job.
+const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 /// Between two looks at slot pages.
 const STEP: Duration = Duration::from_micros(100);
 /// A job without a common slot by then is never given one.
@@ -252,22 +254,34 @@ fn first_slots(lab: &Lab, trials: u64) -> Result<Sample> {
     let _ahead = Ahead::of_gangs()?;
     let _local = bed.local_jobs()?;
     let [mut waited, mut registering, mut joined, mut agreed] = [const { Vec::new() }; 4];
+    let mut failed = 0;
     for _ in 0..trials {
         let loops = bed.compute_on_all()?;
         // Anywhere in a slice, as seldom as people start programs.
         std::thread::sleep(Duration::from_micros(fastrand::u64(400_000..600_000)));
-        // New connections are accepted in gaps alone.
-        let mut clients = bed.clients()?;
         let began = Instant::now();
-        let registered = clients[0].register_spanning(spanning("comes", 100))?;
+        let mut tries = 0;
+        let (mut clients, registered, took) = loop {
+            // New connections are accepted in gaps alone.
+            let mut clients = bed.clients()?;
+            let asked = Instant::now();
+            match clients[0].register_spanning(spanning("comes", 100)) {
+                Ok(registered) => break (clients, registered, asked.elapsed()),
+                Err(error) if began.elapsed() < SLOT_LIMIT && may_try_again(&error) => tries += 1,
+                Err(error) => return Err(error.into()),
+            }
+            std::thread::sleep(BETWEEN_TRIES);
+        };
         let (replied, replied_ns) = (Instant::now(), utc_ns() as i64);
+        failed += tries;
         fill(&mut clients, registered.job, &loops)?;
         let pages = clients.iter_mut().map(|client| SlotPage::of(client, registered.job));
         let pages: Vec<SlotPage> = pages.collect::<Result<_>>()?;
         joined.push(replied.elapsed().as_secs_f64() * 1e3);
-        let first = first_common_slot(&pages, replied)?;
+        // A job that was not taken at once has waited since then.
+        let first = first_common_slot(&pages, if tries > 0 { began } else { replied })?;
         waited.push(first.as_secs_f64() * 1e3);
-        registering.push((replied - began).as_secs_f64() * 1e3);
+        registering.push(took.as_secs_f64() * 1e3);
         agreed.push((registered.slots_from_ns - replied_ns) as f64 / 1e6);
         drop((clients, loops));
         bed.until_over()?;
@@ -279,10 +293,16 @@ fn first_slots(lab: &Lab, trials: u64) -> Result<Sample> {
         (SAMPLES, trials as f64),
         ("first_slot_ms_p50", quantile(&waited, 0.5)),
         (FIRST_MAX, quantile(&waited, 1.0)),
+        ("registrations_failed", f64::from(failed)),
         ("registering_ms_p50", quantile(&registering, 0.5)),
         ("joined_after_ms_p50", quantile(&joined, 0.5)),
         ("agreed_after_ms_p50", quantile(&agreed, 0.5)),
     ]))
+}
+
+/// The cluster cannot be reached, or did not answer in time.
+fn may_try_again(error: &ClientError) -> bool {
+    matches!(error, ClientError::Failed { .. } | ClientError::TimedOut { .. })
 }
 
 /// How long after a moment all parts are in their slot at once.
@@ -363,10 +383,10 @@ fn until_registered(bed: &Bed) -> Result<Duration> {
     loop {
         match bed.client(0)?.register_spanning(spanning("comes", 1)) {
             Ok(_) => return Ok(began.elapsed()),
-            Err(ClientError::Failed { .. }) if began.elapsed() < BACK_LIMIT => {}
+            Err(error) if began.elapsed() < BACK_LIMIT && may_try_again(&error) => {}
             Err(error) => return Err(error).context("registering a job with etcd there again"),
         }
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(BETWEEN_TRIES);
     }
 }
 

@@ -61,7 +61,9 @@ impl Link {
     fn ask(&self, ask: Ask) {
         let asks = self.asks.lock().unwrap_or_else(PoisonError::into_inner).clone();
         // One that is not sent is dropped, and its channel with it.
-        asks.map(|asks| asks.blocking_send(ask));
+        if let Some(asks) = asks {
+            let _ = asks.blocking_send(ask);
+        }
     }
 
     /// Ends the link, and waits for that.

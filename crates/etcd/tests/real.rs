@@ -11,7 +11,7 @@ use gang_cluster::record::{Clock, Job, OnHostLost, Owner, Settings, Users, Wante
 use gang_cluster::store::{Op, Outcome, Txn};
 use gang_etcd::{Address, Ask, Driver, Host, InitError, commit, init, permit_host, user_of};
 use gang_harness::etcd::Etcd;
-use gang_harness::{skipped, wait_for, wait_until};
+use gang_harness::{wait_for, wait_until};
 use gang_schedule::{CpuSet, JobId};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot};
@@ -143,7 +143,7 @@ fn runtime() -> Runtime {
 
 fn found(runtime: &Runtime, etcd: &Etcd) -> Result<(), InitError> {
     let keys = Keys::new("test").unwrap();
-    wait_for("etcd answers", || match runtime.block_on(init(&address(&etcd), &keys, &settings())) {
+    wait_for("etcd answers", || match runtime.block_on(init(&address(etcd), &keys, &settings())) {
         Err(InitError::Etcd { .. }) => None,
         done => Some(done),
     })

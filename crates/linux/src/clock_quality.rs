@@ -31,7 +31,7 @@ pub fn by_kernel() -> Result<Quality> {
         return Err(Error::new("read", "the state of the clock", io::Error::last_os_error()));
     }
     let is_in_ns = timex.status & libc::STA_NANO != 0;
-    let offset_ns = i64::from(timex.offset) * if is_in_ns { 1 } else { 1_000 };
+    let offset_ns = timex.offset * if is_in_ns { 1 } else { 1_000 };
     let bound_ns = u64::try_from(timex.maxerror).unwrap_or(0) * 1_000;
     Ok(Quality { offset_ns, bound_ns })
 }

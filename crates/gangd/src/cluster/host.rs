@@ -104,11 +104,9 @@ impl ThisHost {
         }
         self.given.clone_from(&agreed);
         // Without a conductor there is nobody to have slots.
-        match self.conductor.ask(move |state| state.core.follow_entries(agreed)) {
-            Ok(Err(refused)) => {
-                tracing::error!(?refused, "entries of the cluster are not followed")
-            }
-            Ok(Ok(())) | Err(_) => {}
+        let followed = self.conductor.ask(move |state| state.core.follow_entries(agreed));
+        if let Ok(Err(refused)) = followed {
+            tracing::error!(?refused, "entries of the cluster are not followed");
         }
     }
 

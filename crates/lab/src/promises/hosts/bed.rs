@@ -325,6 +325,7 @@ pub fn spanning(name: &str, weight: i64) -> v1::RegisterSpanning_Args {
         class: v1::Class::batch,
         weight,
         on_host_lost: v1::OnHostLost::mark,
+        owner_uid: None,
     }
 }
 

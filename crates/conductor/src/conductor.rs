@@ -276,7 +276,7 @@ impl Conductor {
         let Candidate { name, owner_uid, spec, resources, signals, auto } = wanted;
         let Limits { jobs, jobs_per_user, .. } = self.settings.limits;
         let user = self.account_of(owner_uid);
-        let his = self.jobs.values().filter(|job| job.spec.user == user).count();
+        let his = self.jobs.values().filter(|job| job.counts_for(user)).count();
         let names = ["jobs", "jobs of a user"];
         let quota = Quota { maximum: jobs, of_user: jobs_per_user, names };
         quota.admit(&self.settings.accounts, user, his, self.jobs.len())?;
@@ -308,7 +308,7 @@ impl Conductor {
 
     /// Refuses a user more CPUs over all jobs than the limit; `of` is the job that is to change.
     fn permit_cpus(&self, user: UserId, cpus: u32, of: Option<JobId>) -> Result<(), Refused> {
-        let theirs = self.jobs.values().filter(|job| job.spec.user == user && Some(job.id) != of);
+        let theirs = self.jobs.values().filter(|job| job.counts_for(user) && Some(job.id) != of);
         let sum = theirs.map(|job| u64::from(job.spec.cpus)).sum::<u64>() + u64::from(cpus);
         let maximum = self.settings.limits.cpus_per_user;
         if sum > maximum as u64 && !self.settings.accounts.is_unlimited(user) {
@@ -330,7 +330,7 @@ impl Conductor {
         if spec != job.spec {
             spec.validate(self.machine())?;
         }
-        if spec.cpus > job.spec.cpus {
+        if spec.cpus > job.spec.cpus && job.nonce.is_none() {
             self.permit_cpus(job.spec.user, spec.cpus, Some(id))?;
         }
         Ok((spec, resources))

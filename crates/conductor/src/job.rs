@@ -1,6 +1,6 @@
 //! A job, as far as it is decided about.
 
-use gang_schedule::{CpuSet, JobId, Policy, Spec, Unplaceable};
+use gang_schedule::{CpuSet, JobId, Policy, Spec, Unplaceable, UserId};
 use gang_timetable::{
     Attributes, InSlot, Members, Standing, Validity, Word,
     record::{JoinedProcess, Placement, Record, Single},
@@ -166,6 +166,12 @@ impl Home {
 }
 
 impl Job {
+    /// Whether it counts against the limits of a user, who is held to them for a spanning job
+    /// where he registered it.
+    pub(crate) fn counts_for(&self, user: UserId) -> bool {
+        self.spec.user == user && self.nonce.is_none()
+    }
+
     /// Whether it takes turns on a machine of so many CPUs. All that depends on it asks here.
     pub fn eligibility(&self, machine: u32) -> Eligibility {
         let home = self.home.as_ref();

@@ -97,6 +97,10 @@ impl Conductor {
     pub fn first_open_slice(&self, now: Now) -> u64 {
         let config = self.config();
         let from_ns = self.boundary(now.utc_ns + self.lead_ns);
+        // Plans may stand for longer: the lead was a longer one, or they are about to be replaced.
+        // Those that the clock came back from are replaced at once.
+        let stands_ns = Some(self.schedule.stands_until_ns()).filter(|_| !self.was_set_back);
+        let from_ns = from_ns.max(stands_ns.unwrap_or(0));
         let under_way = slices::slice_at(config, from_ns);
         under_way + u64::from(slices::slice_start(config, under_way) < from_ns)
     }

@@ -46,13 +46,19 @@ pub struct AgreedEntries {
 }
 
 impl Conductor {
-    /// This host has a part of a spanning job. One that it has already stays as it is.
+    /// This host has a part of a spanning job. One that it has already stays as it is. Until
+    /// timetables have no earlier part of that number, a new one is refused.
     pub fn enter_part(&mut self, now: Now, part: Part) -> Result<(), Refused> {
         let Part { job, nonce, name, owner_uid, class, weight, cpus } = part;
         match self.jobs.get(&job) {
             Some(known) if known.nonce.as_ref() == Some(&nonce) => return Ok(()),
             Some(_) => return Err(Refusal::DuplicateJob { job }.into()),
             None if job < JobId::FIRST_SPANNING => return Err(Refused::NoSuchJob(job)),
+            None if self.planned_gangs().contains(&job) => {
+                let operation = format!("enter the part of job {job}");
+                let reason = "timetables still have an earlier part of that number";
+                return Err(Refused::not_permitted(operation, reason));
+            }
             None => {}
         }
         let maximum = self.settings.limits.jobs;
@@ -64,8 +70,25 @@ impl Conductor {
         let spec =
             Spec { class, policy: Policy::Gang, weight, min_cpus, spanning, ..Spec::new(cpus) };
         self.enter(now, job, name, owner_uid, spec)?;
+        self.forget_earlier_part(job);
         self.job_mut(job)?.nonce = Some(nonce);
         self.give_entries()
+    }
+
+    /// A number of spanning jobs comes back: what is known of it is of a part that is over.
+    fn forget_earlier_part(&mut self, job: JobId) {
+        for jobs in [
+            &mut self.restated,
+            &mut self.unknown,
+            &mut self.over_thread_limit,
+            &mut self.has_new_members,
+            &mut self.stopped,
+        ] {
+            jobs.remove(&job);
+        }
+        self.just_released.remove(&job);
+        self.left_alone.retain(|(_, of, _)| *of != job);
+        self.published.forget_ended(job);
     }
 
     /// Hosts have agreed on these entries, in the order in which they come into force.

@@ -45,6 +45,25 @@ pub struct AgreedEntries {
     pub entries: Vec<(Entry, String)>,
 }
 
+impl AgreedEntries {
+    /// The entries of some jobs, as far as they give slots.
+    fn list(&self, is_wanted: impl Fn(JobId, &String) -> bool) -> EntryList {
+        let is_wanted = |(entry, nonce): &&(Entry, String)| {
+            is_wanted(entry.job, nonce) && !(entry.rows.is_empty() || entry.cpus.is_empty())
+        };
+        EntryList {
+            from_slice: self.from_slice,
+            frame: self.frame,
+            entries: self
+                .entries
+                .iter()
+                .filter(is_wanted)
+                .map(|(entry, _)| entry.clone())
+                .collect(),
+        }
+    }
+}
+
 impl Conductor {
     /// This host has a part of a spanning job. One that it has already stays as it is. Until
     /// timetables have no earlier part of that number, a new one is refused.
@@ -93,25 +112,42 @@ impl Conductor {
 
     /// Hosts have agreed on these entries, in the order in which they come into force.
     pub fn follow_entries(&mut self, agreed: Vec<AgreedEntries>) -> Result<(), Refused> {
-        self.agreed = agreed;
-        self.give_entries()
+        // Those whose part is not here yet are held to the same rules: parts come one by one.
+        Entries::new(agreed.iter().map(|of| of.list(|_, _| true)))?;
+        let before = std::mem::replace(&mut self.agreed, agreed);
+        self.give_entries().inspect_err(|_| self.agreed = before)
     }
 
-    /// Hands the schedule the entries whose part is here.
+    /// Entries begin by the clock. Those before them name nobody from then on.
+    pub(crate) fn follow_entries_that_began(&mut self) {
+        if self.entries_over != self.count_entries_over() {
+            let given = self.give_entries();
+            debug_assert!(given.is_ok(), "entries were checked as they came");
+        }
+    }
+
+    /// How many of the lists are over in each slice that plans may be made for from now on.
+    fn count_entries_over(&self) -> usize {
+        let config = self.config();
+        let now_ns = self.step_began.utc_ns;
+        // After a step of the clock, plans begin with a period. After a hang they begin where the
+        // last ones stood.
+        let first_ns = now_ns - now_ns % config.gap.period_ns;
+        let first = slices::slice_at(config, first_ns.min(self.schedule.stands_until_ns()));
+        let begun = self.agreed.iter().take_while(|list| list.from_slice <= first);
+        begun.count().saturating_sub(1)
+    }
+
+    /// Hands the schedule the entries whose part is here, and which are not over.
     pub(crate) fn give_entries(&mut self) -> Result<(), Refused> {
         let jobs = &self.jobs;
-        let is_here = |(entry, nonce): &&(Entry, String)| {
-            let job = jobs.get(&entry.job);
-            job.is_some_and(|job| job.nonce.as_ref() == Some(nonce))
-                && !(entry.rows.is_empty() || entry.cpus.is_empty())
+        let is_here = |job: JobId, nonce: &String| {
+            jobs.get(&job).is_some_and(|job| job.nonce.as_ref() == Some(nonce))
         };
-        let list = |of: &AgreedEntries| EntryList {
-            from_slice: of.from_slice,
-            frame: of.frame,
-            entries: of.entries.iter().filter(is_here).map(|(entry, _)| entry.clone()).collect(),
-        };
-        let entries = Entries::new(self.agreed.iter().map(list))?;
-        self.schedule.apply(Event::Entries(entries))?;
+        let over = self.count_entries_over();
+        let lists = self.agreed.iter().skip(over).map(|of| of.list(is_here));
+        self.schedule.apply(Event::Entries(Entries::new(lists)?))?;
+        self.entries_over = over;
         self.note_places();
         Ok(())
     }

@@ -155,6 +155,8 @@ pub struct Conductor {
     pub(crate) was_set_back: bool,
     /// The entries of spanning jobs, also of those that have no part here yet.
     pub(crate) agreed: Vec<AgreedEntries>,
+    /// So many lists of them are over: the schedule has the others.
+    pub(crate) entries_over: usize,
     /// Jobs whose threads may use other CPUs than the schedule knows of.
     pub(crate) confined: BTreeMap<JobId, Allowed>,
     /// The slots that were last written on pages. Of other pages it is not known what they say.
@@ -206,6 +208,7 @@ impl Conductor {
             step_began: Now::default(),
             was_set_back: false,
             agreed: Vec::new(),
+            entries_over: 0,
             confined: BTreeMap::new(),
             lead_ns: crate::due::LEAD_NS_MIN,
             reach: crate::planning::AHEAD_SLICES,

@@ -92,6 +92,7 @@ impl Conductor {
         self.account(now);
         let stands_until_ns = self.boundary(now.utc_ns + self.lead_ns);
         self.schedule.stand_until(stands_until_ns);
+        self.follow_entries_that_began();
         self.follow_confinement(now);
     }
 

@@ -694,6 +694,10 @@ impl Conductor {
         self.measure(Measure::Forget(id));
         let known = self.schedule.apply(Event::Departed { job: id });
         debug_assert!(known.is_ok(), "jobs here and in the schedule are the same");
+        if job.nonce.is_some() {
+            let given = self.give_entries();
+            debug_assert!(given.is_ok(), "entries were checked as they came");
+        }
         Some(job)
     }
 }

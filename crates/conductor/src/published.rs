@@ -83,6 +83,11 @@ impl Published {
         self.missed = None;
     }
 
+    /// A job of this number is over, and the last timetable has none.
+    pub fn forget_ended(&mut self, job: JobId) {
+        self.recent.remove(&job);
+    }
+
     /// All switchers follow the last timetable: those before are over.
     pub fn all_follow(&mut self) {
         self.recent.clone_from(&self.gangs);

@@ -44,14 +44,39 @@ pub struct AgreedEntries {
     pub entries: Vec<(Entry, String)>,
 }
 
+impl AgreedEntries {
+    /// The entries of some jobs, as far as they give slots.
+    fn list(&self, is_wanted: impl Fn(JobId, &String) -> bool) -> EntryList {
+        let is_wanted = |(entry, nonce): &&(Entry, String)| {
+            is_wanted(entry.job, nonce) && !(entry.rows.is_empty() || entry.cpus.is_empty())
+        };
+        EntryList {
+            from_slice: self.from_slice,
+            frame: self.frame,
+            entries: self
+                .entries
+                .iter()
+                .filter(is_wanted)
+                .map(|(entry, _)| entry.clone())
+                .collect(),
+        }
+    }
+}
+
 impl Conductor {
-    /// This host has a part of a spanning job. One that it has already stays as it is.
+    /// This host has a part of a spanning job. One that it has already stays as it is. Until
+    /// timetables have no earlier part of that number, a new one is refused.
     pub fn enter_part(&mut self, now: Now, part: Part) -> Result<(), Refused> {
         let Part { job, nonce, name, owner_uid, class, weight, cpus } = part;
         match self.jobs.get(&job) {
             Some(known) if known.nonce.as_ref() == Some(&nonce) => return Ok(()),
             Some(_) => return Err(Refusal::DuplicateJob { job }.into()),
             None if job < JobId::FIRST_SPANNING => return Err(Refused::NoSuchJob(job)),
+            None if self.planned_gangs().contains(&job) => {
+                let operation = format!("enter the part of job {job}");
+                let reason = "timetables still have an earlier part of that number";
+                return Err(Refused::not_permitted(operation, reason));
+            }
             None => {}
         }
         self.admit(owner_uid)?;
@@ -60,35 +85,65 @@ impl Conductor {
         let spec =
             Spec { class, policy: Policy::Gang, weight, min_cpus, spanning, ..Spec::new(cpus) };
         self.enter(now, job, name, owner_uid, spec)?;
+        self.forget_earlier_part(job);
         self.job_mut(job)?.nonce = Some(nonce);
         self.give_entries().inspect_err(|_| drop(self.end(job)))
     }
 
-    /// Hosts have agreed on these entries, in the order in which they come into force.
-    pub fn follow_entries(&mut self, agreed: Vec<AgreedEntries>) -> Result<(), Refused> {
-        let before = std::mem::replace(&mut self.agreed, agreed);
-        let given = self.give_entries();
-        if given.is_err() {
-            self.agreed = before;
+    /// A number of spanning jobs comes back: what is known of it is of a part that is over.
+    fn forget_earlier_part(&mut self, job: JobId) {
+        for jobs in [
+            &mut self.restated,
+            &mut self.unknown,
+            &mut self.over_thread_limit,
+            &mut self.has_new_members,
+            &mut self.stopped,
+        ] {
+            jobs.remove(&job);
         }
-        given
+        self.just_released.remove(&job);
+        self.left_alone.retain(|(_, of, _)| *of != job);
+        self.published.forget_ended(job);
     }
 
-    /// Hands the schedule the entries whose part is here.
+    /// Hosts have agreed on these entries, in the order in which they come into force.
+    pub fn follow_entries(&mut self, agreed: Vec<AgreedEntries>) -> Result<(), Refused> {
+        // Those whose part is not here yet are held to the same rules: parts come one by one.
+        Entries::new(agreed.iter().map(|of| of.list(|_, _| true)))?;
+        let before = std::mem::replace(&mut self.agreed, agreed);
+        self.give_entries().inspect_err(|_| self.agreed = before)
+    }
+
+    /// Entries begin by the clock. Those before them name nobody from then on.
+    pub(crate) fn follow_entries_that_began(&mut self) {
+        if self.entries_over != self.count_entries_over() {
+            let given = self.give_entries();
+            debug_assert!(given.is_ok(), "entries were checked as they came");
+        }
+    }
+
+    /// How many of the lists are over in each slice that plans may be made for from now on.
+    fn count_entries_over(&self) -> usize {
+        let config = self.config();
+        let now_ns = self.step_began.utc_ns;
+        // After a step of the clock, plans begin with a period. After a hang they begin where the
+        // last ones stood.
+        let first_ns = now_ns - now_ns % config.gap.period_ns;
+        let first = slices::slice_at(config, first_ns.min(self.schedule.stands_until_ns()));
+        let begun = self.agreed.iter().take_while(|list| list.from_slice <= first);
+        begun.count().saturating_sub(1)
+    }
+
+    /// Hands the schedule the entries whose part is here, and which are not over.
     pub(crate) fn give_entries(&mut self) -> Result<(), Refused> {
         let jobs = &self.jobs;
-        let is_here = |(entry, nonce): &&(Entry, String)| {
-            let job = jobs.get(&entry.job);
-            job.is_some_and(|job| job.nonce.as_ref() == Some(nonce))
-                && !(entry.rows.is_empty() || entry.cpus.is_empty())
+        let is_here = |job: JobId, nonce: &String| {
+            jobs.get(&job).is_some_and(|job| job.nonce.as_ref() == Some(nonce))
         };
-        let list = |of: &AgreedEntries| EntryList {
-            from_slice: of.from_slice,
-            frame: of.frame,
-            entries: of.entries.iter().filter(is_here).map(|(entry, _)| entry.clone()).collect(),
-        };
-        let entries = Entries::new(self.agreed.iter().map(list))?;
-        self.schedule.apply(Event::Entries(entries))?;
+        let over = self.count_entries_over();
+        let lists = self.agreed.iter().skip(over).map(|of| of.list(is_here));
+        self.schedule.apply(Event::Entries(Entries::new(lists)?))?;
+        self.entries_over = over;
         self.note_places();
         Ok(())
     }
@@ -97,6 +152,10 @@ impl Conductor {
     pub fn first_open_slice(&self, now: Now) -> u64 {
         let config = self.config();
         let from_ns = self.boundary(now.utc_ns + self.lead_ns);
+        // Plans may stand for longer: the lead was a longer one, or they are about to be replaced.
+        // Those that the clock came back from are replaced at once.
+        let stands_ns = Some(self.schedule.stands_until_ns()).filter(|_| !self.was_set_back);
+        let from_ns = from_ns.max(stands_ns.unwrap_or(0));
         let under_way = slices::slice_at(config, from_ns);
         under_way + u64::from(slices::slice_start(config, under_way) < from_ns)
     }

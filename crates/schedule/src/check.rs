@@ -135,9 +135,9 @@ pub fn plan(schedule: &Schedule, plan: &Plan) -> Vec<Violation> {
     found.0
 }
 
-/// Whether a job is a spanning one.
+/// Whether a job has slots by entries alone in the slice that was planned last.
 fn spans(schedule: &Schedule, job: JobId) -> bool {
-    schedule.jobs.get(&job).is_some_and(|job| job.spans)
+    schedule.jobs.get(&job).is_some_and(Job::is_spanning)
 }
 
 struct Found(Vec<Violation>);

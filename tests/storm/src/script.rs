@@ -74,6 +74,10 @@ kinds! {
     Page "page" 3,
     End "end" 3,
     Flood "flood" 2,
+    // Parts of jobs that span hosts.
+    EnterPart "enter-part" 4,
+    GiveEntries "give-entries" 7,
+    EndEntries "end-entries" 1,
     // The daemon.
     Kill "kill" 1,
     Guard "guard" 2,

@@ -6,5 +6,6 @@ mod effects;
 mod one;
 mod quotas;
 mod short_lived;
+mod spanning;
 mod strays;
 mod transitions;

@@ -7,7 +7,7 @@ use gang_timetable::{Backend, Group, Standing, Weight};
 use super::{World, time::STEP_SHOWS_NS};
 
 /// Plans that stood as the CPUs of a gang's threads changed are over then.
-const SETTLED_NS: u64 = 700_000_000;
+pub(super) const SETTLED_NS: u64 = 700_000_000;
 
 /// Threads that leave their job by themselves are lowered within this time.
 const STRAYS_NS: u64 = 100_000_000;

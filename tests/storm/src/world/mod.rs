@@ -12,7 +12,7 @@ use std::{
 };
 
 use gang_conductor::{
-    Conductor, Now, Stray,
+    AgreedEntries, Conductor, Now, Stray,
     life::{Leaver, Moment, State},
 };
 use gang_schedule::{Config, Gap, JobId, Policy, Sharing, Topology, UserId};
@@ -31,6 +31,7 @@ mod check;
 mod daemon;
 mod owners;
 mod requests;
+mod spanning;
 mod start;
 mod time;
 mod waiting;
@@ -146,6 +147,8 @@ struct Daemon {
     /// Threads of others that want to run.
     load: u32,
     uses: BTreeMap<JobId, u64>,
+    /// The entries that hosts last agreed on.
+    given: Vec<AgreedEntries>,
 }
 
 /// Which cells of states × moments were hit.
@@ -167,6 +170,8 @@ pub struct World {
     crowded: BTreeSet<JobId>,
     /// Jobs that stand still and keep themselves out of the rows, since when.
     still: BTreeMap<JobId, u64>,
+    /// Parts without entries that are not left to Linux yet, since when.
+    unnamed: BTreeMap<JobId, u64>,
     /// Until then (monotonic) a step of the clock may show.
     stepped_until_ns: u64,
     /// Until then (monotonic) somebody of the daemon did not run.
@@ -268,6 +273,7 @@ impl World {
             next_job: 1,
             crowded: BTreeSet::new(),
             still: BTreeMap::new(),
+            unnamed: BTreeMap::new(),
             stepped_until_ns: 0,
             held_up_until_ns: 0,
             dies_after: None,
@@ -285,6 +291,7 @@ impl World {
             self.steps += 1;
             self.happen(*event);
             self.check();
+            self.check_parts();
             let violations = std::mem::take(&mut self.machine.borrow_mut().violations);
             if !violations.is_empty() {
                 return violations;

@@ -61,6 +61,7 @@ impl World {
             remains: Vec::new(),
             load: 0,
             uses: BTreeMap::new(),
+            given: Vec::new(),
         };
         daemon.core.number_from(self.next_job);
         self.restore(&mut daemon);

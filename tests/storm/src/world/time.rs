@@ -223,6 +223,7 @@ impl World {
             self.trace(&effects);
         }
         self.check_plans(&effects.planned.plans, resume_ns);
+        self.check_entries(&effects.planned.plans, resume_ns);
         self.effect()?;
         for (job, cpus) in &effects.pins {
             self.machine.borrow_mut().give(*job, cpus);

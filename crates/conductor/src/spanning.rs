@@ -9,7 +9,7 @@
 //! which is never given again. The schedule gets the entries whose part is here.
 //!
 //! Properties: entries give no slot to a job of another nonce; a part that no entries name is left
-//! to Linux; a part counts against the limit on all jobs, and not against those of its user, who is
+//! to Linux; a number has one part at a time; a part counts against the limit on all jobs, and not against those of its user, who is
 //! held to them where he registered the job.
 
 use std::collections::BTreeMap;

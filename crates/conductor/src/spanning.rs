@@ -9,7 +9,8 @@
 //! which is never given again. The schedule gets the entries whose part is here.
 //!
 //! Properties: entries give no slot to a job of another nonce; a part that no entries name is left
-//! to Linux; a part counts against the limits of its user as any job of his does.
+//! to Linux; a number has one part at a time; a part counts against the limits of its user as any
+//! job of his does.
 
 use std::collections::BTreeMap;
 

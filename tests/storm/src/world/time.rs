@@ -222,8 +222,8 @@ impl World {
         if std::env::var_os("STORM_TRACE").is_some() {
             self.trace(&effects);
         }
-        self.check_plans(&effects.planned.plans, resume_ns);
         self.check_entries(&effects.planned.plans, resume_ns);
+        self.check_plans(&effects.planned.plans, resume_ns);
         self.effect()?;
         for (job, cpus) in &effects.pins {
             self.machine.borrow_mut().give(*job, cpus);

@@ -191,8 +191,8 @@ HOST  CPUS  STATE                                        CLOCK   WITHIN  THREADS
 a        4  takes no part: its clock may be 5000 µs off  chrony    5 ms        3      0
 b        4  away                                         -            -        -      -
 
-        ID  NAME  OWNER  CLASS  STATE       SHARE  HOSTS
-1000000000  lu    ann    batch  has lost b   50 %  a:2,b:2
+        ID  NAME  OWNER  CLASS  STATE        SHARE  HOSTS
+1000000000  lu    ann    batch  has lost b  50.0 %  a:2,b:2
 /gang/lab/x is not used: it cannot be read
 ";
         assert_eq!(shown, expected);

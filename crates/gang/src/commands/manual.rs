@@ -241,7 +241,7 @@ fn page(command: &Command, name: &str, is_top: bool) -> Result<Vec<u8>> {
     if command.get_arguments().any(|argument| !argument.is_hide_set()) {
         man.render_options_section(&mut out)?;
     }
-    if is_top {
+    if is_top || command.has_subcommands() {
         man.render_subcommands_section(&mut out)?;
     }
     let mut roff = Roff::new();
@@ -282,8 +282,10 @@ mod tests {
             [
                 "gang-adopt.1",
                 "gang-check.1",
+                "gang-cluster.1",
                 "gang-doctor.1",
                 "gang-history.1",
+                "gang-hosts.1",
                 "gang-kill.1",
                 "gang-lab.1",
                 "gang-ls.1",

@@ -147,6 +147,11 @@ pub struct Job {
     pub weight: u32,
     /// CPUs by name of host.
     pub cpus: BTreeMap<String, u32>,
+    /// Processes that come on each host before the first slot, by name of host. The job waits for
+    /// none on a host that is not listed.
+    pub ranks: BTreeMap<String, u32>,
+    /// The launcher's name of the program: its owner has one job of that name at a time.
+    pub launched_as: Option<String>,
     pub on_host_lost: OnHostLost,
     pub registered_at_ns: u64,
     /// Given by the host, and never again: the host knows its own job by it, also after an answer
@@ -203,6 +208,9 @@ pub struct Entries {
     pub wanted_from: u64,
     /// A list of the hosts' numbers that were lost.
     pub lost: String,
+    /// A list of the hosts' numbers of which processes are awaited. The job has no slots until it
+    /// is empty.
+    pub awaited: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -270,8 +278,13 @@ impl Job {
         if self.owner.name.is_empty() {
             return Err(Fault::Unreadable("its owner has no name".to_owned()));
         }
-        if self.name.len() > NAME_MAX {
+        let launched_as = self.launched_as.as_deref().unwrap_or_default();
+        if self.name.len().max(launched_as.len()) > NAME_MAX {
             return Err(Fault::Unreadable(format!("a name has {NAME_MAX} bytes at most")));
+        }
+        if let Some(host) = self.ranks.keys().find(|host| !self.cpus.contains_key(*host)) {
+            let why = format!("it awaits processes on host {host}, where it has no CPUs");
+            return Err(Fault::Unreadable(why));
         }
         Ok(())
     }
@@ -309,6 +322,7 @@ impl Entries {
             wanted: Wanted::Run,
             wanted_from: 0,
             lost: String::new(),
+            awaited: String::new(),
         };
         entries.place(placement);
         entries
@@ -355,17 +369,33 @@ impl Entries {
 
     /// The hosts that were lost.
     pub fn lost(&self) -> BTreeSet<HostId> {
-        list(&self.lost, HOSTS_MAX).map_or_else(|_| BTreeSet::new(), |it| hosts_of(&it))
+        hosts_of(&self.lost)
     }
 
     /// These hosts are lost from now on.
     pub fn lose(&mut self, lost: &BTreeSet<HostId>) {
-        self.lost = lost.iter().map(|host| host.0).collect::<CpuSet>().to_string();
+        self.lost = list_of(lost);
+    }
+
+    /// The hosts of which processes are awaited.
+    pub fn awaited(&self) -> BTreeSet<HostId> {
+        hosts_of(&self.awaited)
+    }
+
+    /// Processes of these hosts are awaited from now on.
+    pub fn await_hosts(&mut self, awaited: &BTreeSet<HostId>) {
+        self.awaited = list_of(awaited);
     }
 }
 
-fn hosts_of(numbers: &CpuSet) -> BTreeSet<HostId> {
-    numbers.iter().map(HostId).collect()
+/// The hosts of a list; none of one that cannot be read.
+fn hosts_of(text: &str) -> BTreeSet<HostId> {
+    let set = list(text, HOSTS_MAX);
+    set.map_or_else(|_| BTreeSet::new(), |numbers| numbers.iter().map(HostId).collect())
+}
+
+fn list_of(hosts: &BTreeSet<HostId>) -> String {
+    hosts.iter().map(|host| host.0).collect::<CpuSet>().to_string()
 }
 
 #[cfg(test)]
@@ -392,7 +422,7 @@ mod tests {
             text,
             "{\"v\":1,\"from\":\"a\",\"uid\":1000,\"class\":\"batch\",\"weight\":100,\
              \"rows\":\"0-1,5\",\"cpus\":[[\"0-1,7\",\"0-3\"],[\"2\",\"4-5\"]],\
-             \"wanted\":\"run\",\"wanted_from\":0,\"lost\":\"\"}"
+             \"wanted\":\"run\",\"wanted_from\":0,\"lost\":\"\",\"awaited\":\"\"}"
         );
         assert_eq!(decode::<Entries>(&text), Ok(entries()));
     }

@@ -27,6 +27,8 @@ pub struct Part {
     /// another job.
     pub nonce: String,
     pub wanted: Wanted,
+    /// Processes of it are awaited on some host: it has no slots yet.
+    pub is_awaiting: bool,
     /// Empty for a job that was released, or whose entries cannot be.
     pub rows: Rows,
     /// Columns of this host, from 0.
@@ -46,6 +48,13 @@ pub struct Step {
     pub frame: u32,
     /// By job.
     pub parts: Vec<Part>,
+}
+
+impl Part {
+    /// Whether it has slots in its rows.
+    pub fn has_slots(&self) -> bool {
+        self.wanted == Wanted::Run && !self.is_awaiting
+    }
 }
 
 /// The steps that hold, one after the other.
@@ -69,14 +78,15 @@ impl Step {
         let of_me = host.and_then(|host| view.name_of(host));
         // Entries alone make no job. One without a place here has its wanted state all the same.
         let part = |(job, name, record): (JobId, &str, &Job)| {
-            let (wanted, nonce) = (view.entries(job)?.wanted, record.nonce.clone());
+            let (entries, nonce) = (view.entries(job)?, record.nonce.clone());
+            let (wanted, is_awaiting) = (entries.wanted, !entries.awaited.is_empty());
             let is_here = of_me.is_some_and(|me| me == name || record.cpus.contains_key(me));
             let (rows, cpus) = match placed.get(&job) {
                 Some((rows, cpus)) => ((*rows).clone(), (*cpus).clone()),
                 None if is_here => (Rows::new(), CpuSet::new()),
                 None => return None,
             };
-            Some(Part { job, nonce, wanted, rows, cpus })
+            Some(Part { job, nonce, wanted, is_awaiting, rows, cpus })
         };
         let parts = view.jobs().filter_map(part).collect();
         let columns = of_me.and_then(|me| view.hosts().get(me)).map_or(0, |host| host.cpus);
@@ -90,11 +100,11 @@ impl Step {
     }
 
     /// The slots of this host in a slice of the step: columns, by job. Jobs that stand still on all
-    /// hosts have none.
+    /// hosts have none, nor have those that await processes.
     pub fn slots(&self, slice: u64) -> Vec<Slot> {
         let config = Config { slice_ns: self.slice_ns, ..Config::default() };
         let row = frame::row_at(&config, self.frame, slice);
-        let runs = |part: &&Part| part.wanted == Wanted::Run && part.rows.contains(row);
+        let runs = |part: &&Part| part.has_slots() && part.rows.contains(row);
         let slot = |part: &Part| Slot { job: part.job, cpus: part.cpus.clone() };
         self.parts.iter().filter(runs).map(slot).collect()
     }
@@ -134,7 +144,7 @@ mod tests {
         let rows = [0].into_iter().collect();
         let cpus = [0].into_iter().collect();
         let (nonce, wanted) = (String::new(), Wanted::Run);
-        let part = Part { job: JobId(job), nonce, wanted, rows, cpus };
+        let part = Part { job: JobId(job), nonce, wanted, is_awaiting: false, rows, cpus };
         Step { change: job, from_slice, slice_ns: 1, columns: 1, frame: 1, parts: vec![part] }
     }
 

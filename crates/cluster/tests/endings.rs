@@ -66,6 +66,8 @@ fn job(nonce: &str, hosts: [u32; 2]) -> Job {
         class: "batch".to_owned(),
         weight: 100,
         cpus: hosts.into_iter().map(|at| (host(at), 1)).collect(),
+        ranks: BTreeMap::new(),
+        launched_as: None,
         on_host_lost: OnHostLost::Mark,
         registered_at_ns: 0,
         nonce: nonce.to_owned(),
@@ -192,6 +194,7 @@ impl Cluster {
             threads: 0,
             of_users: BTreeMap::new(),
             parts: Vec::new(),
+            complete: BTreeSet::new(),
             nonces: self.nonces.clone(),
         });
     }

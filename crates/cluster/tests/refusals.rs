@@ -8,8 +8,10 @@ use gang_cluster::record::{
     Alive, Clock, Fault, Job, OnHostLost, Owner, Settings, Users, Wanted, encode,
 };
 use gang_cluster::store::{Event, Item, Op, Snapshot};
+use gang_cluster::timeline::Step;
 use gang_cluster::view::View;
 use gang_schedule::JobId;
+use gang_schedule::matrix::HostId;
 
 const NOW_NS: u64 = 1_000_000_000_000_000_000;
 
@@ -55,6 +57,8 @@ fn job(hosts: &[(&str, u32)]) -> Job {
         class: "batch".to_owned(),
         weight: 100,
         cpus: hosts.iter().map(|&(host, cpus)| (host.to_owned(), cpus)).collect(),
+        ranks: BTreeMap::new(),
+        launched_as: None,
         on_host_lost: OnHostLost::Mark,
         registered_at_ns: 0,
         nonce: "nonce".to_owned(),
@@ -283,4 +287,80 @@ fn two_readers_of_one_revision_leave_out_the_same() {
     };
     assert_eq!(jobs(&fresh), jobs(&registry.view));
     assert_eq!(jobs(&fresh).len(), 1);
+}
+
+/// A job that awaits two processes on each of two hosts.
+fn awaiting(nonce: &str) -> Job {
+    let ranks = ["a", "b"].map(|host| (host.to_owned(), 2)).into();
+    let launched_as = Some("slurm:12.0".to_owned());
+    Job { nonce: nonce.to_owned(), ranks, launched_as, ..job(&[("a", 2), ("b", 2)]) }
+}
+
+fn has_slots(registry: &Registry, job: JobId) -> bool {
+    let step = Step::of(&registry.view, Some(HostId(0)), 0);
+    step.parts.iter().any(|part| part.job == job && part.has_slots())
+}
+
+#[test]
+fn job_has_no_slots_until_all_processes_have_come() {
+    let mut registry = Registry::new();
+    let Granted::Registered { job: id, .. } =
+        registry.granted("a", &Wish::Register(awaiting("one")))
+    else {
+        panic!("it is registered")
+    };
+    let awaited = |registry: &Registry| registry.view.entries(id).unwrap().awaited.clone();
+    assert_eq!((awaited(&registry).as_str(), has_slots(&registry, id)), ("0-1", false));
+    registry.granted("b", &Wish::Arrive { job: id });
+    // A second time, and from a host that it does not await.
+    for host in ["b", "c"] {
+        assert_eq!(registry.draft(host, &Wish::Arrive { job: id }).unwrap().txn.ops, []);
+    }
+    assert_eq!((awaited(&registry).as_str(), has_slots(&registry, id)), ("0", false));
+    registry.granted("a", &Wish::Arrive { job: id });
+    assert_eq!((awaited(&registry).as_str(), has_slots(&registry, id)), ("", true));
+}
+
+#[test]
+fn owner_need_not_wait_for_half_of_the_processes() {
+    let mut registry = Registry::new();
+    let Granted::Registered { job: id, .. } =
+        registry.granted("a", &Wish::Register(awaiting("one")))
+    else {
+        panic!("it is registered")
+    };
+    registry.granted("b", &Wish::Arrive { job: id });
+    registry.now_ns += 3_600_000_000_000;
+    registry.granted("a", &Wish::Tend);
+    assert!(!has_slots(&registry, id), "an hour changes nothing");
+    registry.granted("a", &Wish::Want { job: id, wanted: Wanted::Run, by: by("ada") });
+    assert!(has_slots(&registry, id) && registry.view.entries(id).unwrap().awaited.is_empty());
+}
+
+#[test]
+fn program_of_a_launcher_has_one_job() {
+    let mut registry = Registry::new();
+    let granted = |registry: &mut Registry, host: &str, job: Job| {
+        let Granted::Registered { job, nonce, .. } = registry.granted(host, &Wish::Register(job))
+        else {
+            panic!("it is registered")
+        };
+        (job, nonce)
+    };
+    let first = granted(&mut registry, "a", awaiting("one"));
+    assert_eq!(first.1, "one");
+    assert_eq!(granted(&mut registry, "b", awaiting("two")), first);
+    let other =
+        Job { cpus: [("a", 1), ("b", 1)].map(|(a, n)| (a.to_owned(), n)).into(), ..awaiting("x") };
+    let why = registry.refused("b", &Wish::Register(other));
+    assert!(why.contains("was launched as \"slurm:12.0\" before, on other hosts"), "{why}");
+    // Of another user it is another one.
+    let owner = Owner { uid: 1001, name: "bob".to_owned(), by_root: true };
+    assert_ne!(granted(&mut registry, "b", Job { owner, ..awaiting("three") }).0, first.0);
+    // One that is being killed is over.
+    registry.granted("a", &Wish::Want { job: first.0, wanted: Wanted::Kill, by: by("ada") });
+    assert_ne!(granted(&mut registry, "b", awaiting("four")).0, first.0);
+    let ranks = [("c".to_owned(), 1)].into();
+    let why = registry.refused("a", &Wish::Register(Job { ranks, ..awaiting("five") }));
+    assert!(why.contains("awaits processes on host c, where it has no CPUs"), "{why}");
 }

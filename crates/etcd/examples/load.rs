@@ -135,6 +135,8 @@ fn job(number: u64, hosts: u64) -> Job {
         class: "batch".to_owned(),
         weight: 100,
         cpus: (0..on).map(|at| (format!("host{}", (first + at) % hosts), cpus)).collect(),
+        ranks: BTreeMap::new(),
+        launched_as: None,
         on_host_lost: OnHostLost::Mark,
         registered_at_ns: 0,
         nonce: format!("job {number}"),

@@ -73,7 +73,7 @@ impl Address {
 }
 
 /// The daemon, as far as the driver needs it.
-pub trait Host {
+pub trait Host: Send {
     fn now(&self) -> Now;
     /// The first slice that is not planned yet.
     fn first_slice(&self) -> u64;
@@ -90,14 +90,16 @@ pub enum Ask {
     Wish(Wish, oneshot::Sender<Result<Granted, Refused>>),
     /// The cluster as it is now.
     Look(oneshot::Sender<Overview>),
+    /// This host has something to see, at once.
+    See,
 }
 
 /// One host's link to etcd.
-pub struct Driver<H> {
+pub struct Driver {
     address: Address,
     me: Identity,
     member: Member,
-    host: H,
+    host: Box<dyn Host>,
     asks: mpsc::Receiver<Ask>,
     waiting: BTreeMap<Ticket, oneshot::Sender<Result<Granted, Refused>>>,
     looks: Vec<oneshot::Sender<Overview>>,
@@ -131,14 +133,14 @@ impl From<Error> for End {
     }
 }
 
-impl<H: Host> Driver<H> {
+impl Driver {
     pub fn new(
         address: Address,
         me: Identity,
         keys: gang_cluster::keys::Keys,
-        host: H,
+        host: Box<dyn Host>,
         asks: mpsc::Receiver<Ask>,
-    ) -> Driver<H> {
+    ) -> Driver {
         let member = Member::new(me.clone(), keys);
         let (waiting, looks, last) = (BTreeMap::new(), Vec::new(), host.now());
         Driver { address, me, member, host, asks, waiting, looks, last }
@@ -147,7 +149,7 @@ impl<H: Host> Driver<H> {
     /// Runs until nobody can ask anything any more.
     pub async fn run(mut self) {
         loop {
-            let end = match timeout(ANSWER, Driver::<H>::link(&self.address)).await {
+            let end = match timeout(ANSWER, Driver::link(&self.address)).await {
                 Ok(Ok(link)) => {
                     self.member.found();
                     self.host.link(Ok(()));
@@ -181,7 +183,7 @@ impl<H: Host> Driver<H> {
 
     async fn link(address: &Address) -> Result<Link, End> {
         let mut client = address.connect().await?;
-        let lease = Driver::<H>::lease(&mut client).await?;
+        let lease = Driver::lease(&mut client).await?;
         Ok(Link { client, watch: None, lease })
     }
 
@@ -201,7 +203,12 @@ impl<H: Host> Driver<H> {
                 self.member.look();
                 self.looks.push(answer);
             }
+            Ask::See => self.see(),
         }
+    }
+
+    fn see(&mut self) {
+        self.member.see(self.host.seen());
     }
 
     /// Slices begin anew where the clock was set back.
@@ -261,7 +268,7 @@ impl<H: Host> Driver<H> {
                 _ = keep.tick() => link.lease.keeper.keep_alive().await.map_err(End::from),
                 _ = look.tick() => {
                     self.follow_clock();
-                    self.member.see(self.host.seen());
+                    self.see();
                     Ok(())
                 }
             };
@@ -274,7 +281,7 @@ impl<H: Host> Driver<H> {
     /// The lease has ended: this machine stood still for longer than it lasts.
     async fn renew_lease(&mut self, link: &mut Link) -> Result<(), End> {
         self.member.lease_ended();
-        link.lease = Driver::<H>::lease(&mut link.client).await?;
+        link.lease = Driver::lease(&mut link.client).await?;
         Ok(())
     }
 

@@ -26,11 +26,11 @@ impl Link {
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub fn start<H: Host + Send + 'static>(
+    pub fn start(
         address: Address,
         me: Identity,
         keys: Keys,
-        host: H,
+        host: Box<dyn Host>,
     ) -> io::Result<Link> {
         let (sender, asks) = mpsc::channel(ASKS_MAX);
         let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -56,6 +56,11 @@ impl Link {
         let (answer, answered) = oneshot::channel();
         self.ask(Ask::Look(answer));
         answered.blocking_recv().ok()
+    }
+
+    /// Has the host look at itself now.
+    pub fn see(&self) {
+        self.ask(Ask::See);
     }
 
     fn ask(&self, ask: Ask) {

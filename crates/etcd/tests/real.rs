@@ -1,6 +1,6 @@
 //! Hosts over a real etcd on loopback.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -50,7 +50,14 @@ impl Host for Fake {
     fn seen(&mut self) -> Observation {
         let clock = Clock { source: "chrony".to_owned(), offset_ns: 0, bound_ns: 100_000 };
         let nonces = ["one", "two"].map(str::to_owned).into();
-        Observation { clock, threads: 0, of_users: BTreeMap::new(), parts: Vec::new(), nonces }
+        Observation {
+            clock,
+            threads: 0,
+            of_users: BTreeMap::new(),
+            parts: Vec::new(),
+            complete: BTreeSet::new(),
+            nonces,
+        }
     }
 
     fn changed(&mut self, member: &Member) {
@@ -84,7 +91,7 @@ impl Running {
             slice_ns: SLICE_NS,
         };
         let host = Fake { began: Instant::now(), shown: Arc::clone(&shown) };
-        let driver = Driver::new(address, me, Keys::new("test").unwrap(), host, asked);
+        let driver = Driver::new(address, me, Keys::new("test").unwrap(), Box::new(host), asked);
         runtime.spawn(driver.run());
         Running { wishes, shown }
     }
@@ -131,6 +138,8 @@ fn job(name: &str, hosts: &[(&str, u32)]) -> Job {
         class: "batch".to_owned(),
         weight: 100,
         cpus: hosts.iter().map(|&(host, cpus)| (host.to_owned(), cpus)).collect(),
+        ranks: BTreeMap::new(),
+        launched_as: None,
         on_host_lost: OnHostLost::Suspend,
         registered_at_ns: 0,
         nonce: name.to_owned(),

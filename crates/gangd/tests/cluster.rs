@@ -97,7 +97,8 @@ fn spanning(place: &Place, id: i64) -> Option<v1::SpanningJob> {
 }
 
 fn wanted(name: &str, hosts: &[(&str, i64)]) -> v1::RegisterSpanning_Args {
-    let cpus = |&(host, cpus): &(&str, i64)| v1::HostCpus { host: host.to_owned(), cpus };
+    let cpus =
+        |&(host, cpus): &(&str, i64)| v1::HostCpus { host: host.to_owned(), cpus, ranks: None };
     v1::RegisterSpanning_Args {
         name: name.to_owned(),
         cpus: hosts.iter().map(cpus).collect(),
@@ -105,6 +106,7 @@ fn wanted(name: &str, hosts: &[(&str, i64)]) -> v1::RegisterSpanning_Args {
         weight: 100,
         on_host_lost: v1::OnHostLost::mark,
         owner_uid: None,
+        launched_as: None,
     }
 }
 

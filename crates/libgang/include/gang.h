@@ -116,6 +116,29 @@ typedef struct gang_use {
     int64_t mem_used_bytes; /* negative where it is not known */
 } gang_use;
 
+/* What becomes of a job that spans hosts when it loses one. */
+typedef enum gang_host_lost {
+    GANG_MARK = 1,        /* it goes on, and says which host is lost */
+    GANG_SUSPEND_ALL = 2, /* it stands still on all hosts until it is resumed */
+    GANG_RELEASE = 3      /* Linux alone schedules it */
+} gang_host_lost;
+
+/* The hosts of a job that spans several. Fill it by gang_span_init first. The lists have an element
+ * for each host. */
+typedef struct gang_span {
+    size_t size;
+    size_t hosts;             /* how many, 2 at least */
+    const char *const *names; /* in the cluster */
+    const int32_t *cpus;      /* wanted at once on each */
+    const int32_t *ranks;     /* processes that are added on each before the first slot; null, or 0
+                                 of a host: none is waited for */
+    const char *launched_as;  /* the launcher's name of the program, such as slurm:12.0; null:
+                                 none */
+    int64_t owner_uid;        /* negative: the user of this process; another one by administrators
+                                 alone */
+    gang_host_lost on_host_lost;
+} gang_span;
+
 /* How busy the machine is. */
 typedef struct gang_load {
     size_t size;
@@ -190,8 +213,24 @@ gang_result gang_register(const gang_spec *spec, gang_job **job);
  * gang_register, and GANG_NO_SUCH_PROCESS; GANG_NOT_PERMITTED for a process of another user. */
 gang_result gang_adopt(const gang_spec *spec, pid_t pid, gang_job **job);
 
+/* No hosts, no ranks, GANG_MARK. */
+gang_result gang_span_init(gang_span *span);
+
+/* Registers a job that has slots in the same slices on several hosts of a cluster. Of the spec, the
+ * name, the class and the weight count; memory, disk and signals are GANG_INVALID. It ends when no
+ * host has a process of it any more, or when this process ends before one was added. With ranks,
+ * Linux alone schedules it until all of them were added, on each host by a process there. Where the
+ * owner has a job of the launcher's name on the same hosts, that one is returned. As gang_register,
+ * and GANG_FAILED where this host is in no cluster, and where the cluster refuses it. */
+gang_result gang_register_span(const gang_spec *spec, const gang_span *span, gang_job **job);
+
+/* The name of this host in its cluster, at most size bytes with its zero. GANG_FAILED where it is
+ * in none. */
+gang_result gang_host_name(char *name, size_t size);
+
 /* A handle on a job by its id; and on the one that `gang run` made for this program. Of any user's:
- * GANG_NO_SUCH_JOB where there is none, GANG_LIMIT for too many handles. */
+ * GANG_NO_SUCH_JOB where there is none, GANG_LIMIT for too many handles. The part of a job that
+ * spans hosts comes to each of them a moment after it was registered: it is waited for, 10 s. */
 gang_result gang_open(int64_t id, gang_job **job);
 gang_result gang_current(gang_job **job);
 

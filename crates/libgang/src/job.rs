@@ -116,7 +116,7 @@ pub fn own_name() -> String {
 ///
 /// # Safety
 /// `from` is null, or points to as many bytes as its first member says.
-unsafe fn read<T: Copy>(from: *const T, default: T, what: &str) -> Result<T, Failure> {
+pub unsafe fn read<T: Copy>(from: *const T, default: T, what: &str) -> Result<T, Failure> {
     if from.is_null() {
         return Err(Failure::invalid(format!("the {what} is null")));
     }
@@ -248,7 +248,7 @@ pub fn register(wanted: Registration) -> Result<i64, Failure> {
 ///
 /// # Safety
 /// It is null or valid, and its name null or ended by a zero byte.
-unsafe fn registration(spec: *const Spec) -> Result<Registration, Failure> {
+pub unsafe fn registration(spec: *const Spec) -> Result<Registration, Failure> {
     // SAFETY: as the caller says.
     let spec = unsafe { read(spec, default_spec(), "spec") }?;
     let name = if spec.name.is_null() {
@@ -315,7 +315,7 @@ fn open(job: i64, out: *mut *mut Handle) -> Result<(), Failure> {
     if out.is_null() {
         return Err(Failure::invalid("there is nowhere to put the job"));
     }
-    ask(|client| client.show_job(job))?;
+    ask(|client| client.job_here(job))?;
     let handle = handle::open(job)?;
     // SAFETY: not null, and the caller of the function of C lets us write it.
     unsafe { *out = handle };

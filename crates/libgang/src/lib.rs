@@ -19,4 +19,5 @@ mod mutex;
 mod page;
 mod progress;
 mod result;
+mod span;
 mod waiting;

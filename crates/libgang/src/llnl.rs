@@ -8,6 +8,7 @@ use std::{
 use gang_protocol::{
     client::{Change, Registration},
     hash::fnv1a,
+    limits::{FIRST_SPANNING, WEIGHT_DEFAULT},
     v1,
 };
 
@@ -15,6 +16,7 @@ use crate::{
     connection::ask,
     job,
     result::{Code, Failure, answer, text},
+    span,
 };
 
 const PROC_ID: u32 = 1;
@@ -73,31 +75,67 @@ fn is_here(name: &[u8]) -> bool {
     [&b""[..], b"localhost", own, short].contains(&name)
 }
 
+/// The resources of a job.
+enum Wanted {
+    /// On this computer alone.
+    Here(GangResources),
+    /// On computers of the cluster.
+    Hosts(Vec<v1::HostCpus>),
+}
+
 /// # Safety
 /// `list` is null, or ends with a null pointer, and what it points to is valid.
-unsafe fn resources(list: *const *const GangResources) -> Result<GangResources, Failure> {
+unsafe fn resources(list: *const *const GangResources) -> Result<Wanted, Failure> {
     if list.is_null() {
         return Err(Failure::invalid("the list of resources is null"));
     }
-    let mut found = None;
+    let mut entries: Vec<GangResources> = Vec::new();
     for index in 0..LIST_MAX {
         // SAFETY: the list goes on until its null pointer, as the caller says.
         let entry = unsafe { *list.add(index) };
         if entry.is_null() {
-            return found.ok_or_else(|| Failure::invalid("the list of resources is empty"));
+            return wanted(&entries);
         }
         // SAFETY: as the caller says.
-        let entry = unsafe { entry.read() };
-        // A name that fills all of its room is none of a computer.
-        let name = CStr::from_bytes_until_nul(&entry.machine).ok();
-        if !name.is_some_and(|name| is_here(name.to_bytes())) {
-            return Err(Failure::new(Code::BadMachine, "gangd looks after this computer alone"));
-        }
-        if found.replace(entry).is_some() {
-            return Err(Failure::invalid("this computer is in the list twice"));
-        }
+        entries.push(unsafe { entry.read() });
     }
     Err(Failure::invalid("the list of resources has no end"))
+}
+
+fn wanted(entries: &[GangResources]) -> Result<Wanted, Failure> {
+    let foreign = || Failure::new(Code::BadMachine, "gangd looks after this computer alone");
+    // A name that fills all of its room is none of a computer.
+    let name = |of: &GangResources| {
+        let name = CStr::from_bytes_until_nul(&of.machine).ok()?;
+        name.to_str().ok().map(str::to_owned)
+    };
+    let names: Option<Vec<String>> = entries.iter().map(name).collect();
+    let names = names.ok_or_else(foreign)?;
+    let here = names.iter().filter(|name| is_here(name.as_bytes())).count();
+    match entries {
+        [] => return Err(Failure::invalid("the list of resources is empty")),
+        [entry] if here == 1 => return Ok(Wanted::Here(*entry)),
+        _ if here > 1 => return Err(Failure::invalid("this computer is in the list twice")),
+        _ => {}
+    }
+    let (own, _) = span::own_host()?.ok_or_else(foreign)?;
+    let host = |(name, of): (String, &GangResources)| {
+        let host = if is_here(name.as_bytes()) { own.clone() } else { name };
+        if of.cpu_count == 0 {
+            return Err(Failure::invalid(format!("the job wants no CPUs on {host}")));
+        }
+        if of.cpu_min != 0 && of.cpu_min != of.cpu_count {
+            let why =
+                "a job on several computers has all of its CPUs or none: cpu_min is cpu_count";
+            return Err(Failure::invalid(why));
+        }
+        if (of.mega_mem, of.giga_disk) != (0, 0) {
+            let why = "memory and disk are promised to jobs on one computer alone";
+            return Err(Failure::invalid(why));
+        }
+        Ok(v1::HostCpus { host, cpus: of.cpu_count.into(), ranks: None })
+    };
+    names.into_iter().zip(entries).map(host).collect::<Result<_, _>>().map(Wanted::Hosts)
 }
 
 fn bytes(amount: c_int, unit: f64) -> i64 {
@@ -119,9 +157,12 @@ unsafe fn job_of(id: *const GangJobId) -> Result<i64, Failure> {
     }
     // SAFETY: as the caller says.
     let GangJobId { computer, job } = unsafe { id.read() };
-    let own = own_computer();
     match i64::try_from(job) {
-        Ok(job) if job > 0 && computer == own => Ok(job),
+        Ok(job) if job > 0 && computer == own_computer() => Ok(job),
+        Ok(job) if job >= FIRST_SPANNING && Some(computer) == own_cluster()? => {
+            // The part of this computer comes a moment after the job was registered.
+            ask(|client| client.job_here(job)).map(|part| part.id)
+        }
         _ => Err(Failure::new(Code::NoSuchJob, "the id is of no job on this computer")),
     }
 }
@@ -137,6 +178,12 @@ fn own_computer() -> u64 {
         let own = read.map(|text| text.trim_ascii().to_vec()).find(|text| !text.is_empty());
         computer(&own.unwrap_or_else(|| rustix::system::uname().nodename().to_bytes().to_vec()))
     })
+}
+
+/// The beginning of the ids of jobs of the cluster.
+fn own_cluster() -> Result<Option<u64>, Failure> {
+    let own = span::own_host()?;
+    Ok(own.map(|(_, cluster)| computer(format!("cluster {cluster}").as_bytes())))
 }
 
 /// The number of a computer by a text that only it has: never 0. Not the text itself, which
@@ -165,6 +212,16 @@ pub unsafe extern "C" fn GangJobRegister(
             let job = unsafe { job_of(id) }?;
             return change_all(job, &class, &wanted);
         }
+        let wanted = match wanted {
+            Wanted::Here(wanted) => wanted,
+            Wanted::Hosts(hosts) => {
+                let job = register_on(hosts, class)?;
+                let computer = own_cluster()?.unwrap_or(0);
+                // SAFETY: not null, and the caller lets us write it.
+                unsafe { *id = GangJobId { computer, job: job as u64 } };
+                return Ok(());
+            }
+        };
         let cpus = if wanted.cpu_count == 0 { job::own_cpus() } else { wanted.cpu_count };
         let some = |bytes: i64| (bytes != 0).then_some(bytes);
         let job = job::register(Registration {
@@ -181,10 +238,23 @@ pub unsafe extern "C" fn GangJobRegister(
     })
 }
 
+/// Registers a job on computers of the cluster.
+fn register_on(cpus: Vec<v1::HostCpus>, class: v1::Class) -> Result<i64, Failure> {
+    span::register(&v1::RegisterSpanning_Args {
+        name: job::own_name(),
+        cpus,
+        class,
+        weight: WEIGHT_DEFAULT,
+        on_host_lost: v1::OnHostLost::mark,
+        owner_uid: None,
+        launched_as: None,
+    })
+}
+
 /// Changes class and resources, or neither. Of the two, the last one is that which is not refused
 /// or can be taken back. A caller that may raise a class may lower it again, and an owner may lower
 /// it in any case (L25).
-fn change_all(job: i64, class: &v1::Class, wanted: &GangResources) -> Result<(), Failure> {
+fn change_all(job: i64, class: &v1::Class, wanted: &Wanted) -> Result<(), Failure> {
     let before = ask(|client| client.show_job(job))?.details.class;
     let set = |class: &v1::Class| ask(|client| client.set_class(job, class.clone()));
     if is_above(class, &before) {
@@ -203,7 +273,11 @@ fn is_above(class: &v1::Class, other: &v1::Class) -> bool {
     number(class) < number(other)
 }
 
-fn change(job: i64, wanted: &GangResources) -> Result<(), Failure> {
+fn change(job: i64, wanted: &Wanted) -> Result<(), Failure> {
+    let wanted = match wanted {
+        Wanted::Here(wanted) => wanted,
+        Wanted::Hosts(hosts) => return keep(job, hosts),
+    };
     let said = |value: i64| (value != 0).then_some(value);
     let change = Change {
         cpus: said(wanted.cpu_count.into()),
@@ -213,6 +287,25 @@ fn change(job: i64, wanted: &GangResources) -> Result<(), Failure> {
         ..Change::default()
     };
     ask(|client| client.set(job, &change))
+}
+
+/// A job on several computers keeps the CPUs that it has.
+fn keep(job: i64, hosts: &[v1::HostCpus]) -> Result<(), Failure> {
+    let known = ask(|client| client.cluster())?;
+    let known = known.and_then(|it| it.jobs.into_iter().find(|known| known.id == job));
+    let sorted = |hosts: &[v1::HostCpus]| {
+        let mut hosts: Vec<_> = hosts.iter().map(|of| (of.host.clone(), of.cpus)).collect();
+        hosts.sort_unstable();
+        hosts
+    };
+    match known {
+        Some(known) if sorted(&known.cpus) == sorted(hosts) => Ok(()),
+        Some(_) => {
+            let why = "a job on several computers keeps its CPUs while it runs: its class changes";
+            Err(Failure::invalid(why))
+        }
+        None => Err(Failure::new(Code::NoSuchJob, format!("job {job} is on one computer"))),
+    }
 }
 
 fn process(kind: u32, pid: i32) -> Result<i32, Failure> {

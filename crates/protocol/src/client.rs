@@ -4,9 +4,10 @@ mod connection;
 mod unanswered;
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::ClientError;
+use crate::limits::FIRST_SPANNING;
 use crate::paths::Surroundings;
 use crate::progress;
 use crate::timeout;
@@ -16,6 +17,10 @@ use connection::{Connection, Numbers};
 /// Longest wait for the daemon, at each of connecting, writing and reading, unless `$GANG_TIMEOUT`
 /// is set.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The part of a job that spans hosts is waited for this long, and looked for this often.
+const PART_WITHIN: Duration = Duration::from_secs(10);
+const PART_LOOK: Duration = Duration::from_millis(20);
 
 /// The specification of a new job.
 #[derive(Debug, Clone, PartialEq)]
@@ -184,6 +189,30 @@ impl Client {
     ) -> Result<v1::RegisterSpanning_Reply, ClientError> {
         let doing = format!("registering the job {:?} on several hosts", job.name);
         self.connection.call("RegisterSpanning", job, doing)
+    }
+
+    /// The names of this host and of its cluster; none where it is in none.
+    pub fn host(&mut self) -> Result<Option<(String, String)>, ClientError> {
+        let doing = "asking for the name of this host".to_owned();
+        let reply: v1::GetHost_Reply =
+            self.connection.call("GetHost", v1::GetHost_Args {}, doing)?;
+        Ok(reply.host.zip(reply.cluster))
+    }
+
+    /// A job on this host. The part of one that spans hosts comes to each of them a moment after it
+    /// was registered, and is waited for.
+    pub fn job_here(&mut self, job: i64) -> Result<v1::Job, ClientError> {
+        let until = Instant::now() + PART_WITHIN;
+        loop {
+            match self.show_job(job) {
+                Err(ClientError::NoSuchJob { .. })
+                    if job >= FIRST_SPANNING && Instant::now() < until =>
+                {
+                    std::thread::sleep(PART_LOOK);
+                }
+                outcome => return outcome.map(|reply| reply.details),
+            }
+        }
     }
 
     /// The cluster that the daemon is in; none where it is in none.

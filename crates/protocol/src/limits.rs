@@ -1,6 +1,6 @@
 //! Bounds that both sides of the socket keep.
 
-use gang_schedule::Spec;
+use gang_schedule::{JobId, Spec};
 
 /// Longest request, in bytes without the zero byte that ends it.
 pub const MESSAGE_MAX: usize = 64 * 1024;
@@ -17,6 +17,12 @@ pub const NAME_MAX: usize = 64;
 /// Most CPUs that a job can ask for: the largest number Linux can be built for (`NR_CPUS`).
 /// How many a machine has is for its daemon to say.
 pub const CPUS_MAX: i64 = 8192;
+
+/// Most processes that a job waits for on a host.
+pub const RANKS_MAX: i64 = 65_536;
+
+/// The first number of jobs that span hosts.
+pub const FIRST_SPANNING: i64 = JobId::FIRST_SPANNING.0 as i64;
 
 /// Least weight of a job.
 pub const WEIGHT_MIN: i64 = 1;

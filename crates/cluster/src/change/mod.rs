@@ -52,6 +52,8 @@ pub enum Wish {
     Register(Job),
     /// A user wants a job in another state on all hosts.
     Want { job: JobId, wanted: Wanted, by: By },
+    /// All processes that a job awaits on this host have come.
+    Arrive { job: JobId },
     /// A user wants another class or weight for a job.
     Set { job: JobId, class: Option<String>, weight: Option<u32>, by: By },
     /// A job that was registered here has ended everywhere.
@@ -80,7 +82,10 @@ impl Wish {
     /// The job that it names by its number.
     pub fn job(&self) -> Option<JobId> {
         match self {
-            Wish::Want { job, .. } | Wish::Set { job, .. } | Wish::Remove { job } => Some(*job),
+            Wish::Want { job, .. }
+            | Wish::Set { job, .. }
+            | Wish::Arrive { job }
+            | Wish::Remove { job } => Some(*job),
             _ => None,
         }
     }
@@ -114,6 +119,8 @@ pub enum Refused {
     NotOwner { job: JobId, owner: String },
     #[error("job {0} has no part on this host: ask a host where it has one")]
     NotHere(JobId),
+    #[error("job {job} was launched as {name:?} before, on other hosts: a program has one job")]
+    Launched { job: JobId, name: String },
     #[error("this host has jobs of the cluster, {0} of them: they must end first")]
     HasJobs(usize),
     #[error("job {job} was registered at host {host}, which removes it")]
@@ -139,8 +146,9 @@ pub enum Refused {
 /// The answer to a wish that was granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Granted {
-    /// The job has this number, and slots from this slice on.
-    Registered { job: JobId, from_slice: u64 },
+    /// The job has this number and this nonce, and slots from this slice on, unless it awaits
+    /// processes. It may have been registered before, under the launcher's name of the program.
+    Registered { job: JobId, nonce: String, from_slice: u64 },
     /// It holds from this slice on; now where nothing was to be changed.
     Done { from_slice: u64 },
 }
@@ -195,6 +203,7 @@ pub fn draft(from: Inputs, wish: &Wish) -> Result<Draft, Refused> {
         Wish::Leave => desk.leave()?,
         Wish::Register(job) => desk.register(job)?,
         Wish::Want { job, wanted, by } => desk.want(*job, *wanted, by)?,
+        Wish::Arrive { job } => desk.arrive(*job),
         Wish::Set { job, class, weight, by } => desk.set(*job, class.as_deref(), *weight, by)?,
         Wish::Remove { job } => desk.remove(*job)?,
         Wish::Elect => desk.elect(),
@@ -384,11 +393,9 @@ impl<'a> Drafting<'a> {
             }
             None => return Err(Refused::NoHost(self.from.host.to_owned())),
         }
-        // An answer that did not come: the job is there.
-        let mut own = self.from.view.records(self.from.host);
-        if let Some((id, _)) = own.find(|(_, it)| it.nonce == job.nonce) {
+        if let Some((id, nonce)) = self.registered(job)? {
             let from_slice = self.state.from_slice;
-            let granted = Granted::Registered { job: id, from_slice };
+            let granted = Granted::Registered { job: id, nonce, from_slice };
             return Ok(Draft { txn: Txn::default(), granted });
         }
         let mut cpus = BTreeMap::new();
@@ -409,12 +416,56 @@ impl<'a> Drafting<'a> {
         self.place(&change, Some(id));
         let Some(placement) = change.placed.get(&id) else { return Err(Refused::NoJob(id)) };
         let from_slice = self.from_slice;
-        let entries =
+        let mut entries =
             Entries { wanted_from: from_slice, ..Entries::new(&span, placement, self.from.host) };
+        let awaited = job.ranks.iter().filter(|(_, ranks)| **ranks > 0);
+        let number = |name: &String| Some(HostId(self.from.view.hosts().get(name)?.number));
+        entries.await_hosts(&awaited.filter_map(|(name, _)| number(name)).collect());
         self.put(&Key::Job { host: self.from.host.to_owned(), job: id }, encode(job));
         self.put(&Key::Entries(id), encode(&entries));
         let state = State { next_job: id.0 + 1, ..self.state.clone() };
-        Ok(self.finish(Granted::Registered { job: id, from_slice }, state))
+        let granted = Granted::Registered { job: id, nonce: job.nonce.clone(), from_slice };
+        Ok(self.finish(granted, state))
+    }
+
+    /// The job that is to be registered, where it is there already, and its nonce: an answer did
+    /// not come, or another host has registered the launcher's program.
+    fn registered(&self, job: &Job) -> Result<Option<(JobId, String)>, Refused> {
+        let mut own = self.from.view.records(self.from.host);
+        if let Some((id, _)) = own.find(|(_, it)| it.nonce == job.nonce) {
+            return Ok(Some((id, job.nonce.clone())));
+        }
+        let Some(name) = &job.launched_as else { return Ok(None) };
+        let is_owner = |other: &Job| match self.settings.users {
+            Users::Name => other.owner.name == job.owner.name,
+            Users::Uid => other.owner.uid == job.owner.uid,
+        };
+        let is_it = |(id, _, other): &(JobId, &str, &Job)| {
+            let is_over = self.from.view.entries(*id).is_none_or(|it| it.wanted == Wanted::Kill);
+            other.launched_as.as_ref() == Some(name) && is_owner(other) && !is_over
+        };
+        match self.from.view.jobs().find(is_it) {
+            Some((id, _, other)) if (&other.cpus, &other.ranks) == (&job.cpus, &job.ranks) => {
+                Ok(Some((id, other.nonce.clone())))
+            }
+            Some((id, ..)) => Err(Refused::Launched { job: id, name: name.clone() }),
+            None => Ok(None),
+        }
+    }
+
+    /// The processes of this host are there. With those of the last host, the slots begin.
+    fn arrive(mut self, id: JobId) -> Draft {
+        let me = self.from.view.hosts().get(self.from.host).map(|host| HostId(host.number));
+        let Some((mut entries, me)) = self.from.view.entries(id).cloned().zip(me) else {
+            return self.nothing();
+        };
+        let mut awaited = entries.awaited();
+        if !awaited.remove(&me) {
+            return self.nothing();
+        }
+        entries.await_hosts(&awaited);
+        self.put(&Key::Entries(id), encode(&entries));
+        self.done()
     }
 
     /// The entries of a job that a user may change.
@@ -440,7 +491,9 @@ impl<'a> Drafting<'a> {
 
     fn want(mut self, id: JobId, wanted: Wanted, by: &By) -> Result<Draft, Refused> {
         let entries = self.permitted(id, by)?;
-        if entries.wanted == wanted {
+        // Who resumes a job waits for nobody any more.
+        let is_awaiting = wanted == Wanted::Run && !entries.awaited.is_empty();
+        if entries.wanted == wanted && !is_awaiting {
             return Ok(self.nothing());
         }
         if entries.wanted == Wanted::Kill {
@@ -461,6 +514,9 @@ impl<'a> Drafting<'a> {
     ) -> Result<(), Refused> {
         let was_released = entries.rows.is_empty();
         (entries.wanted, entries.wanted_from) = (wanted, self.from_slice);
+        if wanted == Wanted::Run {
+            entries.await_hosts(&BTreeSet::new());
+        }
         if wanted == Wanted::Release {
             if matrix.placement(id).is_some() {
                 let change = matrix.remove(id).map_err(Refused::Matrix)?;

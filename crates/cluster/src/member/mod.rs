@@ -93,6 +93,8 @@ pub struct Observation {
     pub of_users: BTreeMap<u32, u32>,
     /// Spanning jobs that have processes here.
     pub parts: Vec<JobId>,
+    /// Those of which all processes that they await here have come.
+    pub complete: BTreeSet<JobId>,
     /// The nonces of the jobs that were registered here and have not ended, and of those that are
     /// being registered.
     pub nonces: BTreeSet<String>,

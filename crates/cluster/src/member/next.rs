@@ -185,6 +185,8 @@ impl Member {
             join(known.cpus)
         } else if let Some(job) = self.forgotten(now_ns).filter(|_| !self.is_out_of_time) {
             Some(Wish::Remove { job })
+        } else if let Some(job) = self.arrived().filter(|_| !self.is_out_of_time) {
+            Some(Wish::Arrive { job })
         } else if !self.wants_in {
             None
         } else if of_me.is_none() {
@@ -241,6 +243,15 @@ impl Member {
     /// when they were asked.
     fn is_said(&self, since_ns: u64) -> bool {
         self.asked_ns.is_some_and(|asked_ns| asked_ns >= since_ns + SAID_NS)
+    }
+
+    /// A job whose processes on this host have all come, and are awaited as far as was read.
+    fn arrived(&self) -> Option<JobId> {
+        let (seen, me) = (self.seen.as_ref()?, self.host()?);
+        let is_awaited = |id: &&JobId| {
+            self.view.entries(**id).is_some_and(|entries| entries.awaited().contains(&me))
+        };
+        seen.complete.iter().find(is_awaited).copied()
     }
 
     /// A record of this host that is over.

@@ -1,6 +1,6 @@
 //! The cluster as one host has read it, for people.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gang_schedule::matrix::{HostId, Rows};
 use gang_schedule::{CpuSet, JobId};
@@ -51,6 +51,8 @@ pub struct JobSeen {
     pub cpus: BTreeMap<String, CpuSet>,
     /// The names of the hosts that it lost.
     pub lost: Vec<String>,
+    /// The names of the hosts of which processes are awaited.
+    pub awaited: Vec<String>,
 }
 
 impl Member {
@@ -79,15 +81,14 @@ impl Member {
                 Some((names.get(host)?.to_string(), cpus.clone()))
             };
             let cpus = placement.into_iter().flat_map(|of| &of.cpus).filter_map(on).collect();
-            let lost = entries
-                .lost()
-                .iter()
-                .filter_map(|host| names.get(host))
-                .map(|name| name.to_string())
-                .collect();
+            let named = |hosts: BTreeSet<HostId>| {
+                let names = hosts.iter().filter_map(|host| names.get(host));
+                names.map(|name| name.to_string()).collect()
+            };
+            let (lost, awaited) = (named(entries.lost()), named(entries.awaited()));
             let rows = placement.map_or_else(Rows::new, |of| of.rows.clone());
             let (home, record) = (home.to_owned(), record.clone());
-            Some((job, JobSeen { home, record, entries, rows, cpus, lost }))
+            Some((job, JobSeen { home, record, entries, rows, cpus, lost, awaited }))
         };
         Overview {
             is_up: self.is_up(),

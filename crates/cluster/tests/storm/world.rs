@@ -8,7 +8,7 @@ use gang_cluster::change::{By, Granted, Refused, Wish, init};
 use gang_cluster::keys::{Key, Keys};
 use gang_cluster::member::{Identity, Member, Note, Now, Observation, Request, Ticket};
 use gang_cluster::record::{
-    Alive, Clock, Host, Job, OnHostLost, Owner, Settings, Users, Wanted, decode,
+    Alive, Clock, Entries, Host, Job, OnHostLost, Owner, Settings, Users, Wanted, decode,
 };
 use gang_cluster::store::{Event, Op, Outcome, Revision, Txn};
 use gang_cluster::timeline::Step;
@@ -132,6 +132,12 @@ struct Node {
 }
 
 impl Node {
+    /// The jobs of which all processes have come that they await here: of some they never do.
+    fn complete(&self) -> BTreeSet<JobId> {
+        let has_come = |job: &JobId| !(job.0 + u64::from(self.cpus)).is_multiple_of(4);
+        self.member.view().jobs().map(|(job, ..)| job).filter(has_come).collect()
+    }
+
     /// The steps that it follows are noted after each reading, in this epoch.
     fn note_steps(&mut self, epoch: u64) {
         let before = std::mem::take(&mut self.steps);
@@ -399,6 +405,7 @@ impl World {
             threads: host.threads,
             of_users: BTreeMap::new(),
             parts,
+            complete: host.complete(),
             nonces: host.nonces.clone(),
         };
         host.member.see(seen);
@@ -762,12 +769,17 @@ impl World {
             cpus.insert(host.name.clone(), 1 + self.rng.u32(0..host.cpus));
         }
         let uid = self.rng.u32(1..4);
+        let is_awaited = self.rng.u32(0..4) == 0;
+        let ranks = cpus.iter().map(|(name, &cpus)| (name.clone(), cpus / 2));
+        let ranks = ranks.filter(|_| is_awaited).collect();
         Job {
             name: format!("job {}", self.tickets),
             owner: Owner { uid, name: format!("user{uid}"), by_root: false },
             class: "batch".to_owned(),
             weight: [50, 100, 100, 400][self.rng.usize(0..4)],
             cpus,
+            ranks,
+            launched_as: None,
             on_host_lost: [OnHostLost::Mark, OnHostLost::Suspend, OnHostLost::Release]
                 [self.rng.usize(0..3)],
             registered_at_ns: self.now_ns,
@@ -1042,6 +1054,11 @@ impl World {
             assert!(last.says_as(&wanted), "{}: {last:?}, not {wanted:?}", host.name);
             let seen = host.member.view().state();
             assert_eq!(seen, self.reference.state(), "{}", host.name);
+            for job in host.complete() {
+                let is_awaited = |it: &Entries| it.awaited().contains(&host.member.host().unwrap());
+                let has_come = self.reference.entries(job).is_none_or(|it| !is_awaited(it));
+                assert!(has_come, "{} has all that job {job} awaits there", host.name);
+            }
         }
         for (slice, plans) in std::mem::take(&mut self.plans) {
             self.check_slice(slice, &plans);

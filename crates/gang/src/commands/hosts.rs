@@ -154,7 +154,7 @@ mod tests {
             parts: None,
             ..a.clone()
         };
-        let cpus = |host: &str| v1::HostCpus { host: host.into(), cpus: 2 };
+        let cpus = |host: &str| v1::HostCpus { host: host.into(), cpus: 2, ranks: None };
         let job = v1::SpanningJob {
             id: 1_000_000_000,
             name: "lu".into(),
@@ -168,6 +168,8 @@ mod tests {
             rows: (0..8).collect(),
             columns: vec![],
             lost: vec!["b".into()],
+            awaited: vec![],
+            launched_as: None,
             registered_at_ns: 0,
             missing: None,
         };

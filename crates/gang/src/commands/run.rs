@@ -90,16 +90,16 @@ fn run_across_hosts(
     let (id, cpus) = match &args.join {
         Some(join) => {
             let id = job_to_join(join)?;
-            (id, cpus_of_part(&mut client, id)?)
+            (id, client.job_here(id)?.cpus)
         }
         None => {
-            let cluster = client.cluster()?.context("this host is in no cluster")?;
-            let me = cluster.host;
+            let (me, _) = client.host()?.context("this host is in no cluster")?;
             let here = args.hosts.iter().find(|of| of.host == me).map(|of| of.cpus);
             let here = here.with_context(|| {
                 format!("this host, {me}, is not among --hosts; run the program on one that is")
             })?;
-            let cpus = |of: &HostCpus| v1::HostCpus { host: of.host.clone(), cpus: of.cpus };
+            let cpus =
+                |of: &HostCpus| v1::HostCpus { host: of.host.clone(), cpus: of.cpus, ranks: None };
             let wanted = v1::RegisterSpanning_Args {
                 name: job.name.clone(),
                 cpus: args.hosts.iter().map(cpus).collect(),
@@ -107,6 +107,7 @@ fn run_across_hosts(
                 weight: job.weight,
                 on_host_lost: args.on_host_lost.into(),
                 owner_uid: None,
+                launched_as: None,
             };
             let id = client.register_spanning(wanted)?.job;
             (id, here)
@@ -117,22 +118,6 @@ fn run_across_hosts(
     match takes_turns_by_signals {
         true => stay(registered, file, &args.command, variables),
         false => become_program(registered, file, &args.command, variables),
-    }
-}
-
-/// For how long a part of a job is waited for, which comes to each host a moment later.
-const PART_WITHIN: Duration = Duration::from_secs(10);
-
-/// The CPUs that a job has here.
-fn cpus_of_part(client: &mut Client, id: i64) -> Result<i64> {
-    let until = Instant::now() + PART_WITHIN;
-    loop {
-        let there = client.list_jobs()?.jobs.into_iter().find(|job| job.id == id);
-        match there {
-            Some(job) => return Ok(job.cpus),
-            None if Instant::now() < until => std::thread::sleep(LONGEST_PAUSE),
-            None => bail!("this host has no part of job {id}"),
-        }
     }
 }
 

@@ -179,9 +179,15 @@ impl v1::VarlinkInterface for Fake {
         _: i64,
         _: v1::OnHostLost,
         _: Option<i64>,
+        _: Option<String>,
     ) -> varlink::Result<()> {
         self.record(format!("RegisterSpanning({name}, {} hosts)", cpus.len()));
         call.reply_failed("register a job of several hosts".into(), "it is in no cluster".into())
+    }
+
+    fn get_host(&self, call: &mut dyn v1::Call_GetHost) -> varlink::Result<()> {
+        self.record("GetHost()".into());
+        call.reply(None, None)
     }
 
     fn get_cluster(&self, call: &mut dyn v1::Call_GetCluster) -> varlink::Result<()> {

@@ -9,7 +9,7 @@ use gang_cluster::{
     Member,
     change::Refused,
     member::{Note, Now, Observation},
-    record::{self, Job, Wanted},
+    record::{self, Job},
     timeline::Step,
 };
 use gang_conductor::{AgreedEntries, Part};
@@ -43,7 +43,15 @@ pub struct ThisHost {
     /// The revision whose parts are known.
     revision: u64,
     /// The load and the parts, as the conductor said last.
-    last_seen: Option<(Load, Vec<(JobId, String)>)>,
+    last_seen: Option<(Load, Vec<Seen>)>,
+}
+
+/// A part that has processes here.
+#[derive(Clone)]
+struct Seen {
+    job: JobId,
+    nonce: String,
+    processes: usize,
 }
 
 /// Runnable threads, and of which users.
@@ -59,7 +67,7 @@ impl ThisHost {
     ) -> ThisHost {
         ThisHost {
             conductor: daemon.conductor.clone(),
-            client_priority: daemon.client_priority.clone(),
+            client_priority: daemon.client_priority.of_its_own(),
             priority: None,
             shared: shared.clone(),
             me,
@@ -78,7 +86,7 @@ impl ThisHost {
             let cpu = |column: u32| self.columns.get(column as usize).copied();
             columns.iter().map(cpu).collect::<Option<CpuSet>>()
         };
-        let runs = step.parts.iter().filter(|part| follows && part.wanted == Wanted::Run);
+        let runs = step.parts.iter().filter(|part| follows && part.has_slots());
         let entry = |part: &gang_cluster::timeline::Part| {
             let entry = Entry { job: part.job, rows: part.rows.clone(), cpus: cpus(&part.cpus)? };
             Some((entry, part.nonce.clone()))
@@ -128,10 +136,32 @@ impl ThisHost {
             };
             let from_ns = slices::slice_start(&config, entries.wanted_from);
             let (owner, wanted) = (record.owner.name.clone(), entries.wanted);
-            Some(WantedPart { part, owner, users, wanted, from_ns })
+            let ranks = record.ranks.get(&self.me).copied().unwrap_or(0);
+            Some(WantedPart { part, owner, users, wanted, from_ns, ranks })
         };
         // Another machine may have the name of this one in the cluster.
         view.jobs().filter(|_| member.host().is_some()).filter_map(wanted).collect()
+    }
+}
+
+impl ThisHost {
+    /// The parts of which all processes have come that are awaited here. Those that have processes
+    /// are not held by their clients any more.
+    fn complete(&self, here: &[Seen]) -> BTreeSet<JobId> {
+        let mut state = self.shared.state();
+        for part in here {
+            state.held.remove(&part.nonce);
+        }
+        let wanted: Vec<&WantedPart> = state.wanted.iter().flat_map(|all| all.iter()).collect();
+        // An earlier daemon has counted those that came before this one.
+        let has_come = |of: &&&WantedPart| {
+            let processes = here.iter().find(|part| part.job == of.part.job);
+            let processes = processes.map_or(0, |part| part.processes);
+            let is_known = state.ranks.contains_key(&of.part.job);
+            state.has_come(of.part.job, of.ranks) || (!is_known && processes >= of.ranks as usize)
+        };
+        let awaited = wanted.iter().filter(|of| of.ranks > 0);
+        awaited.filter(has_come).map(|of| of.part.job).collect()
     }
 }
 
@@ -150,9 +180,11 @@ impl Host for ThisHost {
         // Before the parts: a job that starts meanwhile is one or the other.
         let held: BTreeSet<String> = self.shared.state().held.keys().cloned().collect();
         let asked = self.conductor.ask(|state| {
-            let is_here = |job: &&gang_conductor::Job| job.home.is_some();
-            let parts = state.core.jobs.values().filter(is_here);
-            let parts = parts.filter_map(|job| Some((job.id, job.nonce.clone()?)));
+            let part = |job: &gang_conductor::Job| {
+                let processes = job.home.as_ref()?.members.processes.len();
+                Some(Seen { job: job.id, nonce: job.nonce.clone()?, processes })
+            };
+            let parts = state.core.jobs.values().filter_map(part);
             (state.core.load_beside_spanning(), parts.collect::<Vec<_>>())
         });
         // A conductor that cannot be asked says nothing of its jobs.
@@ -165,8 +197,9 @@ impl Host for ThisHost {
             clock: self.clock.quality(),
             threads,
             of_users: of_users.into_iter().map(number).collect(),
-            parts: here.iter().map(|(job, _)| *job).collect(),
-            nonces: here.into_iter().map(|(_, nonce)| nonce).chain(held).collect(),
+            parts: here.iter().map(|part| part.job).collect(),
+            complete: self.complete(&here),
+            nonces: here.into_iter().map(|part| part.nonce).chain(held).collect(),
         }
     }
 

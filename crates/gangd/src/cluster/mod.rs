@@ -17,7 +17,7 @@ mod orders;
 mod parts;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
@@ -65,7 +65,16 @@ struct State {
     held: BTreeMap<String, u32>,
     /// Why parts are not here that should be.
     missing: BTreeMap<JobId, String>,
+    /// The processes that were added to parts since the daemon started.
+    ranks: BTreeMap<JobId, BTreeSet<u32>>,
     is_closed: bool,
+}
+
+impl State {
+    /// Whether as many processes were added to a part.
+    fn has_come(&self, job: JobId, awaited: u32) -> bool {
+        self.ranks.get(&job).is_some_and(|ranks| ranks.len() >= awaited as usize)
+    }
 }
 
 /// A part of this host, as the registry wants it.
@@ -78,6 +87,8 @@ struct WantedPart {
     wanted: Wanted,
     /// The wanted state holds from this moment on (UTC).
     from_ns: u64,
+    /// Processes that are to come here before the first slot.
+    ranks: u32,
 }
 
 impl Shared {
@@ -119,7 +130,7 @@ impl Cluster {
         shared.state().unreachable = Some("it was not asked yet".to_owned());
         let quality = clock::Clock::start(daemon.settings().clock)?;
         let host = host::ThisHost::new(daemon, &shared, me.name.clone(), columns, quality);
-        let link = Link::start(settings.address()?, me, keys, host);
+        let link = Link::start(settings.address()?, me, keys, Box::new(host));
         let link = link.context("cannot start the thread of the cluster")?;
         let parts = parts::start(daemon, &shared).context("cannot start the thread of parts")?;
         let parts = Mutex::new(Some(parts));

@@ -30,6 +30,10 @@ pub struct SpanningJob {
     pub weight: u32,
     /// CPUs, by host.
     pub cpus: BTreeMap<String, u32>,
+    /// Processes that come before the first slot, by host.
+    pub ranks: BTreeMap<String, u32>,
+    /// The launcher's name of the program.
+    pub launched_as: Option<String>,
     pub on_host_lost: OnHostLost,
     /// A user of this host.
     pub owner_uid: u32,
@@ -103,13 +107,15 @@ impl Daemon {
             class: class.to_string(),
             weight,
             cpus: job.cpus,
+            ranks: job.ranks,
+            launched_as: job.launched_as,
             on_host_lost: job.on_host_lost,
             registered_at_ns: clock::utc_ns(),
-            nonce: nonce.clone(),
+            nonce,
         };
         let granted = cluster.link.wish(Wish::Register(record));
         let granted = granted.map_err(|why| refused(OPERATION, why, Sees::All))?;
-        let Granted::Registered { job, from_slice } = granted else {
+        let Granted::Registered { job, nonce, from_slice } = granted else {
             return Err(refused(OPERATION, Refused::Unanswered, Sees::All));
         };
         if let Some(cpus) = here {
@@ -119,6 +125,23 @@ impl Daemon {
         }
         let from_ns = slices::slice_start(&self.settings().schedule, from_slice);
         Ok((job, from_ns, held))
+    }
+
+    /// A process was added to a job, of which the job may have waited.
+    pub fn note_rank(&self, job: JobId, pid: u32) {
+        let Some(cluster) = self.cluster.get().filter(|_| job >= JobId::FIRST_SPANNING) else {
+            return;
+        };
+        let is_last = {
+            let mut state = cluster.shared.state();
+            state.ranks.entry(job).or_default().insert(pid);
+            let wanted = state.wanted.iter().flat_map(|wanted| wanted.iter());
+            let mut awaited = wanted.filter(|of| of.part.job == job).map(|of| of.ranks);
+            awaited.next().is_some_and(|awaited| awaited > 0 && state.has_come(job, awaited))
+        };
+        if is_last {
+            cluster.link.see();
+        }
     }
 
     /// Wants another state of a job on all of its hosts.

@@ -78,7 +78,8 @@ fn keep(daemon: &Weak<Daemon>, shared: &Arc<Shared>) {
         seen.clone_from(&state.wanted);
         drop(state);
         let (Some(wanted), Some(daemon)) = (&seen, daemon.upgrade()) else { continue };
-        priority.get_or_insert_with(|| ThreadPriority::of(&daemon.client_priority, None)).renew();
+        let own = || ThreadPriority::of(&daemon.client_priority.of_its_own(), None);
+        priority.get_or_insert_with(own).renew();
         let mut keeper = Keeper { daemon, shared: shared.clone(), told, uids };
         next_in = keeper.follow(wanted);
         Keeper { told, uids, .. } = keeper;
@@ -109,7 +110,11 @@ impl Keeper {
                 missing.insert(id, why);
             }
         }
-        self.shared.state().missing = missing;
+        {
+            let mut state = self.shared.state();
+            state.missing = missing;
+            state.ranks.retain(|id, _| wanted.iter().any(|of| of.part.job == *id));
+        }
         // Jobs that are over everywhere: processes that are left go on without gangd.
         for (id, gone) in here {
             let is_held = self.shared.state().held.contains_key(&gone.part.nonce);

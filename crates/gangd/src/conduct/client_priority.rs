@@ -82,6 +82,11 @@ impl ClientPriority {
         Arc::new(ClientPriority { allowance, used: AtomicU64::new(0), gangs, workers })
     }
 
+    /// An allowance for a thread of the daemon alone, which clients cannot use up.
+    pub fn of_its_own(&self) -> Arc<ClientPriority> {
+        ClientPriority::new(self.allowance.is_some())
+    }
+
     pub fn charge(&self, payer: Payer, used_ns: u64) -> bool {
         self.allowance.as_ref().is_some_and(|allowance| {
             let mut allowance = allowance.lock().unwrap_or_else(PoisonError::into_inner);

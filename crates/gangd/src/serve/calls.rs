@@ -62,10 +62,17 @@ impl v1::VarlinkInterface for Session {
         weight: i64,
         on_host_lost: v1::OnHostLost,
         owner_uid: Option<i64>,
+        launched_as: Option<String>,
     ) -> varlink::Result<()> {
-        let wanted = SpanningWanted { name, cpus, class, weight, on_host_lost, owner_uid };
+        let wanted =
+            SpanningWanted { name, cpus, class, weight, on_host_lost, owner_uid, launched_as };
         let registered = Session::register_spanning(self, wanted);
         answer(call, registered, |call, (job, from_ns)| call.reply(job.0 as i64, from_ns as i64))
+    }
+
+    fn get_host(&self, call: &mut dyn v1::Call_GetHost) -> varlink::Result<()> {
+        let (host, cluster) = self.own_host().unzip();
+        call.reply(host, cluster)
     }
 
     fn get_cluster(&self, call: &mut dyn v1::Call_GetCluster) -> varlink::Result<()> {

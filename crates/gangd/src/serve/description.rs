@@ -420,9 +420,12 @@ pub fn cluster(daemon: &Daemon, sees: Sees) -> Option<v1::Cluster> {
     };
     let numbers = |set: &CpuSet| set.iter().map(i64::from).collect::<Vec<_>>();
     let job = |(id, job): (&JobId, &JobSeen)| {
-        let JobSeen { home, record, entries, rows, cpus, lost } = job;
-        let count =
-            |(host, &cpus): (&String, &u32)| v1::HostCpus { host: host.clone(), cpus: cpus.into() };
+        let JobSeen { home, record, entries, rows, cpus, lost, awaited } = job;
+        let count = |(host, &cpus): (&String, &u32)| v1::HostCpus {
+            host: host.clone(),
+            cpus: cpus.into(),
+            ranks: record.ranks.get(host).map(|&ranks| ranks.into()),
+        };
         let columns = |(host, cpus): (&String, &CpuSet)| v1::Columns {
             host: host.clone(),
             columns: numbers(cpus),
@@ -445,6 +448,8 @@ pub fn cluster(daemon: &Daemon, sees: Sees) -> Option<v1::Cluster> {
             rows: rows.iter().map(i64::from).collect(),
             columns: cpus.iter().map(columns).collect(),
             lost: lost.clone(),
+            awaited: awaited.clone(),
+            launched_as: record.launched_as.clone(),
             registered_at_ns: record.registered_at_ns as i64,
             missing: missing.get(id).cloned(),
         })

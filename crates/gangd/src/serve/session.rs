@@ -95,6 +95,7 @@ pub struct SpanningWanted {
     pub weight: i64,
     pub on_host_lost: v1::OnHostLost,
     pub owner_uid: Option<i64>,
+    pub launched_as: Option<String>,
 }
 
 /// A change of a running job, as the client wrote it.
@@ -183,7 +184,8 @@ impl Session {
     }
 
     pub fn register_spanning(&self, wanted: SpanningWanted) -> Result<(JobId, u64), Error> {
-        let SpanningWanted { name, cpus, class, weight, on_host_lost, owner_uid } = wanted;
+        let SpanningWanted { name, cpus, class, weight, on_host_lost, owner_uid, launched_as } =
+            wanted;
         let terms = Wanted {
             name: name.clone(),
             cpus: 1,
@@ -197,9 +199,12 @@ impl Session {
             signals: false,
         };
         let spec = self.spec(&terms)?;
-        let mut by_host = BTreeMap::new();
-        for v1::HostCpus { host, cpus } in cpus {
+        let (mut by_host, mut awaited) = (BTreeMap::new(), BTreeMap::new());
+        for v1::HostCpus { host, cpus, ranks } in cpus {
             let count = number("cpus", cpus, limits::CPUS_MAX)?;
+            if let Some(ranks) = ranks {
+                awaited.insert(host.clone(), number("ranks", ranks, limits::RANKS_MAX)?);
+            }
             if by_host.insert(host.clone(), count).is_some() {
                 return Err(Error::invalid("cpus", host, "each host once"));
             }
@@ -221,11 +226,22 @@ impl Session {
             let reason = "only administrators do so for another user";
             return Err(Error::not_permitted("register a job of several hosts", reason));
         }
-        let cpus = by_host;
-        let job = SpanningJob { name, class, weight, cpus, on_host_lost, owner_uid };
+        if let Some(name) = &launched_as {
+            check_name(name)
+                .map_err(|error| Error::invalid("launched_as", name, error.to_string()))?;
+        }
+        let (cpus, ranks) = (by_host, awaited);
+        let job =
+            SpanningJob { name, class, weight, cpus, ranks, launched_as, on_host_lost, owner_uid };
         let (job, from_ns, held) = self.daemon.register_spanning(self.peer, job)?;
         self.held.lock().unwrap_or_else(PoisonError::into_inner).push(held);
         Ok((job, from_ns))
+    }
+
+    /// The names of this host and of its cluster.
+    pub fn own_host(&self) -> Option<(String, String)> {
+        let cluster = self.daemon.cluster.get()?;
+        Some((cluster.host.clone(), cluster.name.clone()))
     }
 
     pub fn cluster(&self) -> Result<Option<v1::Cluster>, Error> {
@@ -308,6 +324,7 @@ impl Session {
         let pid = process_number(pid)?;
         self.peer.permit_children("add a process")?;
         self.daemon.add_process(self.peer_on(job), job, pid)?;
+        self.daemon.note_rank(job, pid);
         // A client that adds itself waits for the answer. Other threads of it count once they are
         // switched.
         if Some(pid) != self.peer.pid {
@@ -322,6 +339,7 @@ impl Session {
         let job = job_id(job)?;
         let pid = self.peer.seen("add a process", &self.daemon.roots)?;
         self.daemon.add_process(self.peer_on(job), job, pid)?;
+        self.daemon.note_rank(job, pid);
         self.started().remove(&job);
         Ok(())
     }

@@ -98,7 +98,8 @@ macro_rules! not_implemented {
 not_implemented! {
     register, Call_Register, String, i64, i64, v1::Class, v1::Policy, i64, Option<i64>, Option<i64>, Option<bool>, Option<bool>;
     register_spanning, Call_RegisterSpanning, String, Vec<v1::HostCpus>, v1::Class, i64, v1::OnHostLost,
-        Option<i64>;
+        Option<i64>, Option<String>;
+    get_host, Call_GetHost;
     get_cluster, Call_GetCluster;
     remove_process, Call_RemoveProcess, i64, i64;
     set_job, Call_SetJob, i64, Option<v1::Class>, Option<v1::Policy>, Option<i64>, Option<i64>, Option<i64>,

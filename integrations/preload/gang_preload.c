@@ -6,7 +6,11 @@
  *
  * A program without MPI becomes a gang as it starts. The ranks of an MPI program on one machine
  * become one gang, in MPI_Init: the launcher above them is adopted with all that it has started.
- * Of MPI nothing is used but the profiling interface, so one library fits every MPI.
+ * Ranks on several hosts of a cluster become one job that spans them, at the end of MPI_Init: they
+ * tell each other by MPI where they are, the first one registers the job, and each adds itself. The
+ * first slot comes when all have done so. Where a host is in no cluster, those of each host are a
+ * gang of their own. Of MPI nothing is used but the profiling interface, so one library fits Open
+ * MPI and every MPI of MPICH's binary interface.
  *
  * If anything goes wrong, the program runs on as it would have, and one line says why.
  */
@@ -148,28 +152,63 @@ static void wait_for_first_rank(void)
         nanosleep(&pause, NULL);
 }
 
-static void join(void)
+/* Of this program, on all machines; 0: nobody says so. */
+static int32_t all_ranks(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *text = variable(names[i]);
+        if (text && atoi(text) > 0)
+            return atoi(text);
+    }
+    return 0;
+}
+
+/* Whether the ranks are on several machines: all of them say the same. */
+static int is_spread(void)
+{
+    const char *nodes = variable("SLURM_STEP_NUM_NODES");
+    if (variable("OMPI_COMM_WORLD_LOCAL_SIZE") || variable("MPI_LOCALNRANKS"))
+        return all_ranks() > local_ranks();
+    return nodes && atoi(nodes) > 1;
+}
+
+/* What the environment asks for, for so many ranks. */
+static int specify(gang_spec *spec, int32_t ranks)
+{
+    gang_spec_init(spec);
+    spec->name = variable("GANG_NAME");
+    spec->cpus = ranks;
+    if (!number("GANG_CPUS", 8192, &spec->cpus) ||
+        !number("GANG_MIN_CPUS", 8192, &spec->min_cpus) ||
+        !number("GANG_WEIGHT", 10000, &spec->weight) || !size("GANG_MEM", &spec->mem_bytes) ||
+        !size("GANG_DISK", &spec->disk_bytes) || !class_of(&spec->job_class))
+        return 0;
+    const char *signals = variable("GANG_SIGNALS");
+    spec->signals = signals && strcmp(signals, "0") != 0;
+    return 1;
+}
+
+/* True the first time, of a process that is to be in a gang. */
+static int joins_now(void)
 {
     static int joined;
+    return !__atomic_exchange_n(&joined, 1, __ATOMIC_ACQ_REL) && wanted();
+}
+
+/* The ranks of this machine become a gang, or a program without ranks does. */
+static void join_here(void)
+{
     gang_spec spec;
     gang_job *job;
     gang_result result;
     int32_t ranks = local_ranks();
 
-    if (__atomic_exchange_n(&joined, 1, __ATOMIC_ACQ_REL) || !wanted() || is_in_job())
-        return;
-    gang_spec_init(&spec);
-    spec.name = variable("GANG_NAME");
-    spec.cpus = ranks;
-    if (!number("GANG_CPUS", 8192, &spec.cpus) || !number("GANG_MIN_CPUS", 8192, &spec.min_cpus) ||
-        !number("GANG_WEIGHT", 10000, &spec.weight) || !size("GANG_MEM", &spec.mem_bytes) ||
-        !size("GANG_DISK", &spec.disk_bytes) || !class_of(&spec.job_class))
+    if (is_in_job() || !specify(&spec, ranks))
         return;
     /* More ranks than CPUs: they share those there are. */
     if (!spec.min_cpus)
         spec.min_cpus = ranks ? 1 : 0;
-    const char *signals = variable("GANG_SIGNALS");
-    spec.signals = signals && strcmp(signals, "0") != 0;
     if (ranks > 0) {
         if (!is_first_rank()) {
             wait_for_first_rank();
@@ -185,6 +224,12 @@ static void join(void)
         gang_close(job);
     else
         complain("this program is no gang", gang_error());
+}
+
+static void join(void)
+{
+    if (joins_now())
+        join_here();
 }
 
 static int is_launcher(void)
@@ -226,17 +271,23 @@ static void *find(void *where, const char *name, const char *or_name)
 
 /* An interpreter has no MPI, and loads a module that has. Then only the libraries of this module,
  * which is the caller, know the function. */
-static void *next(const char *name, const char *or_name, void *caller)
+static void *look(void *where, const char *name, const char *or_name, void *caller)
 {
     Dl_info module;
-    void *function = find(RTLD_NEXT, name, or_name);
-    if (!function && dladdr(caller, &module)) {
+    void *found = find(where, name, or_name);
+    if (!found && dladdr(caller, &module)) {
         void *library = dlopen(module.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
         if (library) {
-            function = find(library, name, or_name);
+            found = find(library, name, or_name);
             dlclose(library);
         }
     }
+    return found;
+}
+
+static void *next(const char *name, const char *or_name, void *caller)
+{
+    void *function = look(RTLD_NEXT, name, or_name, caller);
     if (!function) {
         fprintf(stderr, "gang: %s is missing: this is no MPI with a profiling interface\n", name);
         abort();
@@ -244,44 +295,226 @@ static void *next(const char *name, const char *or_name, void *caller)
     return function;
 }
 
-#define NEXT(name, or_name) next(name, or_name, __builtin_return_address(0))
+/* MPI as the program has it. Handles are addresses in Open MPI, and numbers in MPICH's binary
+ * interface: those of MPI_COMM_WORLD and MPI_CHAR. */
+struct mpi {
+    void *caller;
+    void *world;
+    void *bytes;
+};
+
+enum { MPICH_WORLD = 0x44000000, MPICH_CHAR = 0x4c000101 };
+
+static struct mpi mpi_of(void *caller)
+{
+    /* A program may have copies of what is data, and these count then (R_X86_64_COPY). */
+    struct mpi mpi = {.caller = caller,
+                      .world = look(RTLD_DEFAULT, "ompi_mpi_comm_world", NULL, caller),
+                      .bytes = look(RTLD_DEFAULT, "ompi_mpi_char", NULL, caller)};
+    return mpi;
+}
+
+static int rank_of(const struct mpi *mpi, int *rank)
+{
+    void *function = next("PMPI_Comm_rank", NULL, mpi->caller);
+    return mpi->world ? ((int (*)(void *, int *))function)(mpi->world, rank)
+                      : ((int (*)(int, int *))function)(MPICH_WORLD, rank);
+}
+
+static int size_of(const struct mpi *mpi, int *size)
+{
+    void *function = next("PMPI_Comm_size", NULL, mpi->caller);
+    return mpi->world ? ((int (*)(void *, int *))function)(mpi->world, size)
+                      : ((int (*)(int, int *))function)(MPICH_WORLD, size);
+}
+
+static int all_gather(const struct mpi *mpi, void *own, int bytes, void *all)
+{
+    typedef int (*by_address)(void *, int, void *, void *, int, void *, void *);
+    typedef int (*by_number)(void *, int, int, void *, int, int, int);
+    void *function = next("PMPI_Allgather", NULL, mpi->caller);
+    return mpi->world ? ((by_address)function)(own, bytes, mpi->bytes, all, bytes, mpi->bytes,
+                                               mpi->world)
+                      : ((by_number)function)(own, bytes, MPICH_CHAR, all, bytes, MPICH_CHAR,
+                                              MPICH_WORLD);
+}
+
+static int broadcast(const struct mpi *mpi, void *what, int bytes)
+{
+    void *function = next("PMPI_Bcast", NULL, mpi->caller);
+    return mpi->world
+               ? ((int (*)(void *, int, void *, int, void *))function)(what, bytes, mpi->bytes, 0,
+                                                                       mpi->world)
+               : ((int (*)(void *, int, int, int, int))function)(what, bytes, MPICH_CHAR, 0,
+                                                                 MPICH_WORLD);
+}
+
+/* Where a rank is. */
+struct place {
+    char host[256]; /* in its cluster; empty: in none */
+    int64_t job;    /* that it is in already; 0: none */
+    int32_t cpus;   /* of the host */
+};
+
+static int64_t own_job(void)
+{
+    const char *text = variable("GANG_JOB");
+    return text && is_in_job() ? atoll(text) : 0;
+}
+
+/* Ids of jobs that span hosts. */
+enum { FIRST_SPANNING = 1000000000 };
+
+/* The first rank registers the job for all; 0 where that fails. */
+static int64_t register_for_all(const struct place *places, int ranks)
+{
+    const char **names = calloc((size_t)ranks, sizeof *names);
+    int32_t *cpus = calloc((size_t)ranks, sizeof *cpus);
+    int32_t *counts = calloc((size_t)ranks, sizeof *counts);
+    gang_span span;
+    gang_spec spec;
+    gang_job *job;
+    int64_t id = 0;
+
+    gang_span_init(&span);
+    if (names && cpus && counts && specify(&spec, 0)) {
+        int32_t of_host = 0;
+        for (int rank = 0; rank < ranks; rank++) {
+            size_t at = 0;
+            while (at < span.hosts && strcmp(names[at], places[rank].host) != 0)
+                at++;
+            names[at] = places[rank].host;
+            counts[at]++;
+            if (at == span.hosts)
+                span.hosts++;
+            /* More ranks than CPUs: they share those there are. */
+            of_host = spec.cpus ? spec.cpus : counts[at];
+            cpus[at] = of_host < places[rank].cpus ? of_host : places[rank].cpus;
+        }
+        span.names = names;
+        span.cpus = cpus;
+        span.ranks = counts;
+        if (gang_register_span(&spec, &span, &job) == GANG_OK)
+            gang_id(job, &id);
+        else
+            complain("this program is no gang", gang_error());
+    }
+    free(names);
+    free(cpus);
+    free(counts);
+    return id;
+}
+
+/* The ranks of all hosts become one job. All of them come here, and do the same by MPI, whatever
+ * one of them finds. */
+static void join_across(const struct mpi *mpi)
+{
+    struct place own = {.job = own_job(), .cpus = (int32_t)sysconf(_SC_NPROCESSORS_ONLN)};
+    struct place *places;
+    int rank, ranks, is_in_cluster = 1, is_apart = 0;
+    int64_t id = 0;
+
+    if (gang_host_name(own.host, sizeof own.host) != GANG_OK)
+        own.host[0] = 0;
+    if (rank_of(mpi, &rank) || size_of(mpi, &ranks))
+        return;
+    places = calloc((size_t)ranks, sizeof *places);
+    if (!places) {
+        /* The others wait for this rank. */
+        fprintf(stderr, "gang: no memory for %d ranks\n", ranks);
+        abort();
+    }
+    if (all_gather(mpi, &own, sizeof own, places)) {
+        free(places);
+        return;
+    }
+    for (int other = 0; other < ranks; other++) {
+        is_in_cluster &= places[other].host[0] != 0;
+        is_apart |= strcmp(places[other].host, places[0].host) != 0;
+        if (places[other].job >= FIRST_SPANNING)
+            id = places[other].job;
+    }
+    if (!is_in_cluster || !is_apart) {
+        join_here();
+    } else {
+        if (!id && rank == 0)
+            id = register_for_all(places, ranks);
+        if (broadcast(mpi, &id, sizeof id) == 0 && id && own.job != id) {
+            gang_job *job;
+            gang_result result = gang_open(id, &job);
+            if (result == GANG_OK) {
+                result = gang_add_process(job, 0);
+                gang_close(job);
+            }
+            if (result != GANG_OK)
+                complain("this rank is in no gang", gang_error());
+        }
+    }
+    free(places);
+}
+
+/* Ranks on several hosts know of each other once MPI is initialised. */
+static void before_init(void)
+{
+    if (!is_spread())
+        join();
+}
+
+static void after_init(int failed, void *caller)
+{
+    if (!failed && is_spread() && joins_now()) {
+        struct mpi mpi = mpi_of(caller);
+        join_across(&mpi);
+    }
+}
+
+#define CALLER __builtin_return_address(0)
+#define NEXT(name, or_name) next(name, or_name, CALLER)
 
 int MPI_Init(int *argc, char ***argv)
 {
-    join();
-    return ((init_function)NEXT("PMPI_Init", NULL))(argc, argv);
+    before_init();
+    int failed = ((init_function)NEXT("PMPI_Init", NULL))(argc, argv);
+    after_init(failed, CALLER);
+    return failed;
 }
 
 int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
 {
-    join();
+    before_init();
     init_thread_function init = NEXT("PMPI_Init_thread", NULL);
-    return init(argc, argv, required, provided);
+    int failed = init(argc, argv, required, provided);
+    after_init(failed, CALLER);
+    return failed;
 }
 
 /* Fortran's calls do not go through those of C in every MPI. */
 void mpi_init_(int *error)
 {
-    join();
+    before_init();
     ((fortran_function)NEXT("pmpi_init_", NULL))(error);
+    after_init(error && *error, CALLER);
 }
 
 void mpi_init_thread_(int *required, int *provided, int *error)
 {
-    join();
+    before_init();
     fortran_thread_function init = NEXT("pmpi_init_thread_", NULL);
     init(required, provided, error);
+    after_init(error && *error, CALLER);
 }
 
 void mpi_init_f08_(int *error)
 {
-    join();
+    before_init();
     ((fortran_function)NEXT("pmpi_init_f08_", "pmpir_init_f08_"))(error);
+    after_init(error && *error, CALLER);
 }
 
 void mpi_init_thread_f08_(int *required, int *provided, int *error)
 {
-    join();
+    before_init();
     fortran_thread_function init = NEXT("pmpi_init_thread_f08_", "pmpir_init_thread_f08_");
     init(required, provided, error);
+    after_init(error && *error, CALLER);
 }

@@ -5,67 +5,35 @@
 
 mod place;
 
-use std::{fs, path::Path, process::Output};
+use std::ops::{Deref, DerefMut};
 
-use gang_daemon::{stderr, stdout};
-use gang_harness::{etcd::Etcd, skipped};
+use gang_daemon::{TwoHosts, stderr, stdout};
 use gang_protocol::{client::Change, error::ClientError, v1};
-use place::{Place, Program, has_backend, is_root, stands_still, wait_for, wait_until};
+use place::{Place, Program, has_backend, stands_still, wait_for, wait_until};
 
-/// An etcd with a cluster, and two hosts of it.
-struct Bed {
-    a: Place,
-    b: Place,
-    etcd: Etcd,
-    _folder: tempfile::TempDir,
+/// Two hosts of a cluster.
+struct Bed(TwoHosts<Place>);
+
+impl Deref for Bed {
+    type Target = TwoHosts<Place>;
+
+    fn deref(&self) -> &TwoHosts<Place> {
+        &self.0
+    }
 }
 
-/// The configuration of a host.
-fn configuration(etcd: &Etcd, host: &str) -> String {
-    let url = etcd.url();
-    format!("[cluster]\nname = \"lab\"\nendpoints = [\"{url}\"]\nhost = \"{host}\"\n")
-}
-
-/// A daemon on one CPU of this machine.
-fn host(etcd: &Etcd, folder: &Path, name: &str, cpu: u32) -> Place {
-    let online = folder.join(name);
-    fs::write(&online, format!("{cpu}\n")).unwrap();
-    let mount =
-        format!("mount --bind {} /sys/devices/system/cpu/online && exec \"$@\"", online.display());
-    Place::launched(&["unshare", "-m", "sh", "-c", &mount, "sh"], &configuration(etcd, name), &[])
-}
-
-/// `gang cluster init` with the configuration of a host.
-fn init(place: &Place) -> Output {
-    let mut gang = place.command(place.programs.join("gang"));
-    gang.args(["cluster", "init", "--lost-after", "2s", "--config"]).arg(place.path("gangd.toml"));
-    gang.output().unwrap()
+impl DerefMut for Bed {
+    fn deref_mut(&mut self) -> &mut TwoHosts<Place> {
+        &mut self.0
+    }
 }
 
 impl Bed {
     fn start() -> Option<Bed> {
-        if !is_root() || !has_backend("rt") {
+        if !has_backend("rt") {
             return None;
         }
-        let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
-        if !(online.starts_with("0-") || online.starts_with("0,1")) {
-            skipped("needs CPUs 0 and 1");
-            return None;
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let etcd = Etcd::start()?;
-        let (a, b) = (host(&etcd, folder.path(), "a", 0), host(&etcd, folder.path(), "b", 1));
-        wait_until("etcd takes the cluster", || init(&a).status.success());
-        let bed = Bed { a, b, etcd, _folder: folder };
-        bed.wait_for_hosts();
-        Some(bed)
-    }
-
-    fn wait_for_hosts(&self) {
-        wait_until("both hosts are alive", || {
-            let hosts = cluster(&self.a).hosts;
-            hosts.len() == 2 && hosts.iter().all(|host| host.is_alive && host.unwilling.is_none())
-        });
+        TwoHosts::start(Place::of).map(Bed)
     }
 
     /// A job with a spinner on each host, and the connection that has registered it.
@@ -117,7 +85,7 @@ fn reason(refused: Result<v1::RegisterSpanning_Reply, ClientError>) -> String {
 #[test]
 fn needs_root_job_spans_two_hosts() {
     let Some(bed) = Bed::start() else { return };
-    let again = init(&bed.a);
+    let again = bed.init();
     assert!(stderr(&again).contains("has a cluster of this name already"), "{}", stderr(&again));
     let (id, programs) = bed.job("lu");
     bed.wait_for_slots(id, "at first");
@@ -223,6 +191,50 @@ fn needs_root_daemon_of_a_part_may_die() {
     // Where its programs end, so does the job.
     drop(programs);
     wait_until("the cluster forgets it", || spanning(&bed.b, id).is_none());
+}
+
+#[test]
+fn needs_root_job_waits_for_its_ranks() {
+    let Some(bed) = Bed::start() else { return };
+    let mut wanted = wanted("ranks", &[("a", 1), ("b", 1)]);
+    wanted.launched_as = Some("slurm:12.0".to_owned());
+    (wanted.cpus[0].ranks, wanted.cpus[1].ranks) = (Some(1), Some(2));
+    let (mut on_a, mut on_b) = (bed.a.client(), bed.b.client());
+    let id = on_a.register_spanning(wanted.clone()).unwrap().job;
+    assert_eq!(on_b.register_spanning(wanted).unwrap().job, id, "a program has one job");
+    let programs = [Program::spinner(), Program::spinner(), Program::spinner()];
+    let awaited = || spanning(&bed.b, id).unwrap().awaited;
+    on_a.add_process(id, programs[0].pid_i64()).unwrap();
+    wait_until("a has its rank", || awaited() == ["b"]);
+    on_b.add_process(id, programs[1].pid_i64()).unwrap();
+    // The same one again is no other.
+    on_b.add_process(id, programs[1].pid_i64()).unwrap();
+    let slots = || [&bed.a, &bed.b].map(|place| place.job(id).unwrap().slots);
+    wait_until("b has another program", || on_b.job_here(id).unwrap().processes == 1);
+    assert_eq!((awaited(), slots()), (vec!["b".to_owned()], [0, 0]));
+    on_b.add_process(id, programs[2].pid_i64()).unwrap();
+    bed.wait_for_slots(id, "once all ranks are there");
+    assert!(awaited().is_empty());
+    drop(programs);
+    // The connections that registered it are open still.
+    wait_until("the cluster forgets it", || spanning(&bed.a, id).is_none());
+}
+
+#[test]
+fn needs_root_job_may_start_without_all_ranks() {
+    let Some(bed) = Bed::start() else { return };
+    let mut client = bed.a.client();
+    let mut wanted = wanted("half", &[("a", 1), ("b", 1)]);
+    wanted.cpus[1].ranks = Some(2);
+    let id = client.register_spanning(wanted).unwrap().job;
+    let programs = [Program::spinner(), Program::spinner()];
+    client.add_process(id, programs[0].pid_i64()).unwrap();
+    let mut on_b = bed.b.client();
+    on_b.job_here(id).unwrap();
+    on_b.add_process(id, programs[1].pid_i64()).unwrap();
+    assert_eq!(spanning(&bed.a, id).unwrap().awaited, ["b"]);
+    client.resume(id).unwrap();
+    bed.wait_for_slots(id, "without the rank that is missing");
 }
 
 #[test]

@@ -1,6 +1,9 @@
 /* The interface of LLNL's gang scheduler (Jette, 1998), for programs written for it.
  *
- * On one machine: the list of resources names this computer, or nobody ("", "localhost").
+ * The list of resources names this computer, or nobody ("", "localhost"), for a job on one
+ * computer, and each computer by its name in the cluster for one that spans several. A job of the
+ * cluster has one id on all of them: a process on another computer gets it from the first one, by
+ * whichever way, and adds itself there.
  * All functions may be called by any thread, and after fork. New programs use gang.h.
  *
  * Valid as C89 and C++98. Programs that say nothing of a standard rely on this header for the
@@ -67,9 +70,10 @@ struct GangJobId {
 };
 
 /* The needs of a job on one computer. The name is a copy, so that programs use strcpy and
- * gethostname; it is longer than MAXHOSTNAMELEN, and ends with a zero byte. */
+ * gethostname; it is longer than MAXHOSTNAMELEN, and ends with a zero byte. A job on several
+ * computers names its CPUs on each, has all of them or none, and no memory or disk. */
 struct GangResources {
-    char machine[256]; /* the name of this computer, or "" */
+    char machine[256]; /* the name of the computer; "" is this one */
     int cpu_count;     /* wanted; 0: the CPUs that the process may use */
     int cpu_min;       /* least acceptable; 0: cpu_count */
     int mega_mem;      /* MB, 0: not said */
@@ -96,7 +100,8 @@ struct GangLoad {
 /* Classes, types of ids and results are passed as int: C++ makes no enum of a program's int. */
 
 /* Registers a job, or changes one that runs where the id is set: its class, and its resources. The
- * list ends with a null pointer. Where it is refused, nothing changes. gsBadMachine, gsBadClass,
+ * list ends with a null pointer. Where it is refused, nothing changes; one on several computers
+ * changes its class alone, and gsFailed is the refusal of the cluster. gsBadMachine, gsBadClass,
  * gsLimit, gsNoResources; gsNotPermitted for a class that only administrators may set. */
 gsRetVal GangJobRegister(struct GangJobId *job, int job_class, struct GangResources *list[]);
 

@@ -104,8 +104,13 @@ fn host(host: &v1::Host) -> Vec<String> {
 
 fn job(cluster: &v1::Cluster, job: &v1::SpanningJob) -> Vec<String> {
     let state = match job.wanted {
-        v1::Wanted::run if job.lost.is_empty() => "runs".to_owned(),
-        v1::Wanted::run => format!("has lost {}", escaped(&job.lost.join(", "))),
+        v1::Wanted::run if !job.lost.is_empty() => {
+            format!("has lost {}", escaped(&job.lost.join(", ")))
+        }
+        v1::Wanted::run if !job.awaited.is_empty() => {
+            format!("awaits ranks on {}", escaped(&job.awaited.join(", ")))
+        }
+        v1::Wanted::run => "runs".to_owned(),
         v1::Wanted::suspend => "suspended".to_owned(),
         v1::Wanted::kill => "is killed".to_owned(),
         v1::Wanted::release => "released".to_owned(),

@@ -95,6 +95,11 @@ impl Place {
         Place::launched(&[], configuration, flags)
     }
 
+    /// A daemon that runs already.
+    pub fn of(daemon: Daemon) -> Place {
+        Place(daemon)
+    }
+
     /// A daemon that another program becomes, with its arguments: `env TZ=UTC`, say.
     pub fn launched(launcher: &[&str], configuration: &str, flags: &[&str]) -> Place {
         let flags = &[flags, &["--no-uncontended-passthrough"]].concat();

@@ -58,13 +58,17 @@ impl Place {
         if !are_built(&["libgang.a", "gangd"]) {
             return None;
         }
-        let place = gang_daemon::Place::new();
-        let library = place.programs.join("libgang.a");
-        fs::copy(&library, place.path("libgang.a")).unwrap();
+        Some(Place::of(Daemon::start_in(gang_daemon::Place::new(), &Options::default())))
+    }
+
+    /// The library beside a daemon that runs already.
+    pub fn of(daemon: Daemon) -> Place {
+        let library = daemon.programs.join("libgang.a");
+        fs::copy(&library, daemon.path("libgang.a")).unwrap();
         for name in ["libgang.so", "libgang.so.1"] {
-            fs::copy(linked(&library).join(name), place.path(name)).unwrap();
+            fs::copy(linked(&library).join(name), daemon.path(name)).unwrap();
         }
-        Some(Place(Daemon::start_in(place, &Options::default())))
+        Place(daemon)
     }
 
     pub fn compile(&self, compiler: &str, source: &Path, flags: &[&str], name: &str) -> PathBuf {

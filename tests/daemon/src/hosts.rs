@@ -1,0 +1,71 @@
+//! Two hosts of a cluster on one machine.
+
+use std::{fs, ops::Deref, path::Path, process::Output};
+
+use gang_harness::{etcd::Etcd, skipped, wait_until};
+use gang_protocol::v1;
+
+use crate::{Daemon, Options, Place, is_root};
+
+/// Two daemons in one cluster over a real etcd. Each is in a mount namespace in which one CPU of
+/// this machine is online.
+pub struct TwoHosts<P> {
+    pub a: P,
+    pub b: P,
+    pub etcd: Etcd,
+    _folder: tempfile::TempDir,
+}
+
+fn host(etcd: &Etcd, folder: &Path, name: &str, cpu: u32) -> Daemon {
+    let online = folder.join(name);
+    fs::write(&online, format!("{cpu}\n")).unwrap();
+    let mount =
+        format!("mount --bind {} /sys/devices/system/cpu/online && exec \"$@\"", online.display());
+    let url = etcd.url();
+    let configuration =
+        format!("[cluster]\nname = \"lab\"\nendpoints = [\"{url}\"]\nhost = \"{name}\"\n");
+    let options = Options {
+        launcher: &["unshare", "-m", "sh", "-c", &mount, "sh"],
+        configuration: &configuration,
+        flags: &["--no-uncontended-passthrough"],
+    };
+    Daemon::start_in(Place::new(), &options)
+}
+
+impl<P: Deref<Target = Daemon>> TwoHosts<P> {
+    /// Hosts `a` and `b`, which are alive, each as the tests have its daemon. None, and says why,
+    /// where this machine cannot have them.
+    pub fn start(of: fn(Daemon) -> P) -> Option<TwoHosts<P>> {
+        if !is_root() {
+            return None;
+        }
+        let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+        if !(online.starts_with("0-") || online.starts_with("0,1")) {
+            skipped("needs CPUs 0 and 1");
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let etcd = Etcd::start()?;
+        let (a, b) = (host(&etcd, folder.path(), "a", 0), host(&etcd, folder.path(), "b", 1));
+        let hosts = TwoHosts { a: of(a), b: of(b), etcd, _folder: folder };
+        wait_until("etcd takes the cluster", || hosts.init().status.success());
+        hosts.wait_for_hosts();
+        Some(hosts)
+    }
+
+    /// `gang cluster init` with the configuration of the first host.
+    pub fn init(&self) -> Output {
+        let mut gang = self.a.command(self.a.programs.join("gang"));
+        gang.args(["cluster", "init", "--lost-after", "2s", "--config"]);
+        gang.arg(self.a.path("gangd.toml")).output().unwrap()
+    }
+
+    /// Waits until both hosts are alive and take part.
+    pub fn wait_for_hosts(&self) {
+        wait_until("both hosts are alive", || {
+            let cluster = self.a.client().cluster().unwrap().expect("it is in a cluster");
+            let is_there = |host: &v1::Host| host.is_alive && host.unwilling.is_none();
+            cluster.hosts.len() == 2 && cluster.hosts.iter().all(is_there)
+        });
+    }
+}

@@ -19,6 +19,7 @@
 #include <errno.h>
 #include <gang.h>
 #include <limits.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -354,6 +355,7 @@ struct place {
     char host[256]; /* in its cluster; empty: in none */
     int64_t job;    /* that it is in already; 0: none */
     int32_t cpus;   /* of the host */
+    cpu_set_t may;  /* the rank may use these of them */
 };
 
 static int64_t own_job(void)
@@ -365,19 +367,32 @@ static int64_t own_job(void)
 /* Ids of jobs that span hosts. */
 enum { FIRST_SPANNING = 1000000000 };
 
+/* The CPUs of a set as a list; null where there is no memory. */
+static char *list_of(const cpu_set_t *set)
+{
+    size_t length = 0;
+    char *list = malloc((size_t)CPU_SETSIZE * 6);
+    for (int cpu = 0; list && cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, set))
+            length += (size_t)sprintf(list + length, length ? ",%d" : "%d", cpu);
+    return list;
+}
+
 /* The first rank registers the job for all; 0 where that fails. */
 static int64_t register_for_all(const struct place *places, int ranks)
 {
     const char **names = calloc((size_t)ranks, sizeof *names);
     int32_t *cpus = calloc((size_t)ranks, sizeof *cpus);
     int32_t *counts = calloc((size_t)ranks, sizeof *counts);
+    cpu_set_t *may = calloc((size_t)ranks, sizeof *may);
+    char **allowed = calloc((size_t)ranks, sizeof *allowed);
     gang_span span;
     gang_spec spec;
     gang_job *job;
     int64_t id = 0;
 
     gang_span_init(&span);
-    if (names && cpus && counts && specify(&spec, 0)) {
+    if (names && cpus && counts && may && allowed && specify(&spec, 0)) {
         int32_t of_host = 0;
         for (int rank = 0; rank < ranks; rank++) {
             size_t at = 0;
@@ -385,20 +400,32 @@ static int64_t register_for_all(const struct place *places, int ranks)
                 at++;
             names[at] = places[rank].host;
             counts[at]++;
+            CPU_OR(&may[at], &may[at], &places[rank].may);
             if (at == span.hosts)
                 span.hosts++;
             /* More ranks than CPUs: they share those there are. */
             of_host = spec.cpus ? spec.cpus : counts[at];
             cpus[at] = of_host < places[rank].cpus ? of_host : places[rank].cpus;
         }
+        /* Ranks that their launcher has bound to CPUs run on these. */
+        for (size_t at = 0; at < span.hosts; at++) {
+            if (cpus[at] > CPU_COUNT(&may[at]))
+                cpus[at] = CPU_COUNT(&may[at]);
+            allowed[at] = list_of(&may[at]);
+        }
         span.names = names;
         span.cpus = cpus;
         span.ranks = counts;
+        span.allowed = (const char *const *)allowed;
         if (gang_register_span(&spec, &span, &job) == GANG_OK)
             gang_id(job, &id);
         else
             complain("this program is no gang", gang_error());
     }
+    for (int at = 0; allowed && at < ranks; at++)
+        free(allowed[at]);
+    free(allowed);
+    free(may);
     free(names);
     free(cpus);
     free(counts);
@@ -410,6 +437,7 @@ static int64_t register_for_all(const struct place *places, int ranks)
 static void join_across(const struct mpi *mpi)
 {
     struct place own = {.job = own_job(), .cpus = (int32_t)sysconf(_SC_NPROCESSORS_ONLN)};
+    sched_getaffinity(0, sizeof own.may, &own.may);
     struct place *places;
     int rank, ranks, is_in_cluster = 1, is_apart = 0;
     int64_t id = 0;

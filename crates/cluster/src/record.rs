@@ -16,6 +16,9 @@ use crate::keys::FIRST_JOB;
 /// The version that is written, and the newest that is read.
 pub const VERSION: u32 = 1;
 
+/// The kernel's number of a CPU is below it.
+pub const NUMBER_MAX: u32 = 65_536;
+
 /// A host's number is below it.
 pub const HOSTS_MAX: u32 = 16_384;
 
@@ -41,6 +44,18 @@ pub enum Users {
     Name,
     /// By the number: all hosts have the same ones.
     Uid,
+}
+
+impl Users {
+    /// The account that a user has in the matrix: the same on all hosts. Where hosts know users by
+    /// their names, it is a hash (FNV-1a) of the name; two whose hashes are the same share.
+    pub fn account(self, uid: u32, name: &str) -> UserId {
+        let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+        match self {
+            Users::Uid => UserId(uid),
+            Users::Name => UserId(name.bytes().fold(0x811c_9dc5, mix)),
+        }
+    }
 }
 
 /// The settings of a cluster, the same for all hosts.
@@ -78,10 +93,26 @@ pub struct Host {
     /// Its place among the columns.
     pub number: u32,
     pub cpus: u32,
+    /// The numbers that its kernel gives the CPUs of its columns, in their order: `0,2,1,3`.
+    pub numbers: String,
     /// Its machine id: two hosts of one name differ in it.
     pub machine: String,
     /// The same for hosts that share one kernel, and so one clock.
     pub boot: String,
+}
+
+/// Numbers of CPUs, as [`Host::numbers`] has them.
+pub fn numbers(cpus: impl IntoIterator<Item = u32>) -> String {
+    cpus.into_iter().map(|cpu| cpu.to_string()).collect::<Vec<_>>().join(",")
+}
+
+impl Host {
+    /// The columns of some CPUs, by the numbers of the host's kernel.
+    pub fn columns(&self, cpus: &CpuSet) -> CpuSet {
+        let numbers = self.numbers.split(',').map(|number| number.parse().ok());
+        let is_one = |(_, number): &(u32, Option<u32>)| number.is_some_and(|it| cpus.contains(it));
+        (0..self.cpus).zip(numbers).filter(is_one).map(|(column, _)| column).collect()
+    }
 }
 
 /// The quality of a host's clock.
@@ -102,7 +133,7 @@ pub struct Alive {
     /// The revision up to which the host has read the registry.
     pub read: u64,
     pub clock: Clock,
-    /// Runnable threads beside spanning jobs, and of which users.
+    /// Runnable threads beside spanning jobs, and of which accounts ([`Users::account`]).
     pub threads: u32,
     pub of_users: BTreeMap<u32, u32>,
     /// The longest that a change took lately, from its commit until this host could follow it.
@@ -147,6 +178,9 @@ pub struct Job {
     pub weight: u32,
     /// CPUs by name of host.
     pub cpus: BTreeMap<String, u32>,
+    /// Lists of the CPUs among which it has these, on hosts where its processes are bound: by the
+    /// numbers of the host's kernel.
+    pub allowed: BTreeMap<String, String>,
     /// Processes that come on each host before the first slot, by name of host. The job waits for
     /// none on a host that is not listed.
     pub ranks: BTreeMap<String, u32>,
@@ -196,13 +230,16 @@ pub enum Wanted {
 pub struct Entries {
     /// The host at which the job was registered.
     pub from: String,
-    pub uid: u32,
+    /// The account of its owner ([`Users::account`]).
+    pub account: u32,
     pub class: String,
     pub weight: u32,
     /// A list such as `0-3,8`.
     pub rows: String,
     /// Lists of hosts' numbers, each with the list of columns that the job has on each of them.
     pub cpus: Vec<(String, String)>,
+    /// The same of the columns among which it has these, of hosts where its processes are bound.
+    pub allowed: Vec<(String, String)>,
     pub wanted: Wanted,
     /// The slice from which the wanted state holds.
     pub wanted_from: u64,
@@ -259,6 +296,35 @@ fn list(text: &str, limit: u32) -> Result<CpuSet, Fault> {
     }
 }
 
+/// Columns by host, as lists of hosts with the same ones.
+fn listed(columns: &BTreeMap<HostId, CpuSet>) -> Vec<(String, String)> {
+    let mut by_columns: BTreeMap<&CpuSet, CpuSet> = BTreeMap::new();
+    for (host, columns) in columns {
+        by_columns.entry(columns).or_default().insert(host.0);
+    }
+    let mut listed: Vec<(CpuSet, String)> =
+        by_columns.into_iter().map(|(columns, hosts)| (hosts, columns.to_string())).collect();
+    listed.sort_unstable_by_key(|(hosts, _)| hosts.first());
+    listed.into_iter().map(|(hosts, columns)| (hosts.to_string(), columns)).collect()
+}
+
+/// The columns of each host of such lists.
+fn unlisted(
+    lists: &[(String, String)],
+    columns_max: u32,
+) -> Result<BTreeMap<HostId, CpuSet>, Fault> {
+    let mut by_host = BTreeMap::new();
+    for (hosts, columns) in lists {
+        let columns = list(columns, columns_max)?;
+        for host in list(hosts, HOSTS_MAX)?.iter() {
+            if by_host.insert(HostId(host), columns.clone()).is_some() {
+                return Err(Fault::Contradicts(format!("host {host} is listed twice")));
+            }
+        }
+    }
+    Ok(by_host)
+}
+
 /// A class by its name.
 pub fn class(name: &str) -> Result<Class, Fault> {
     name.parse().map_err(|err: gang_schedule::UnknownName| Fault::Unreadable(err.to_string()))
@@ -281,6 +347,9 @@ impl Job {
         let launched_as = self.launched_as.as_deref().unwrap_or_default();
         if self.name.len().max(launched_as.len()) > NAME_MAX {
             return Err(Fault::Unreadable(format!("a name has {NAME_MAX} bytes at most")));
+        }
+        for cpus in self.allowed.values() {
+            list(cpus, NUMBER_MAX)?;
         }
         if let Some(host) = self.ranks.keys().find(|host| !self.cpus.contains_key(*host)) {
             let why = format!("it awaits processes on host {host}, where it has no CPUs");
@@ -314,11 +383,12 @@ impl Entries {
     pub fn new(span: &Span, placement: &Placement, from: &str) -> Entries {
         let mut entries = Entries {
             from: from.to_owned(),
-            uid: span.user.0,
+            account: span.user.0,
             class: span.class.to_string(),
             weight: span.weight,
             rows: String::new(),
             cpus: Vec::new(),
+            allowed: listed(&span.allowed),
             wanted: Wanted::Run,
             wanted_from: 0,
             lost: String::new(),
@@ -330,15 +400,8 @@ impl Entries {
 
     /// The job is placed so from now on.
     pub fn place(&mut self, placement: &Placement) {
-        let mut by_cpus: BTreeMap<&CpuSet, CpuSet> = BTreeMap::new();
-        for (host, cpus) in &placement.cpus {
-            by_cpus.entry(cpus).or_default().insert(host.0);
-        }
         self.rows = placement.rows.to_string();
-        let listed = by_cpus.into_iter().map(|(cpus, hosts)| (hosts, cpus.to_string()));
-        let mut listed: Vec<(CpuSet, String)> = listed.collect();
-        listed.sort_unstable_by_key(|(hosts, _)| hosts.first());
-        self.cpus = listed.into_iter().map(|(hosts, cpus)| (hosts.to_string(), cpus)).collect();
+        self.cpus = listed(&placement.cpus);
     }
 
     /// The job in the matrix, and where it is.
@@ -347,22 +410,15 @@ impl Entries {
     /// [`Fault::Unreadable`] and [`Fault::Contradicts`] of lists. No host has more columns than
     /// `columns_max`.
     pub fn decode(&self, columns_max: u32) -> Result<(Span, Placement), Fault> {
-        let mut cpus = BTreeMap::new();
-        for (hosts, columns) in &self.cpus {
-            let columns = list(columns, columns_max)?;
-            for host in list(hosts, HOSTS_MAX)?.iter() {
-                if cpus.contains_key(&HostId(host)) {
-                    return Err(Fault::Contradicts(format!("host {host} is listed twice")));
-                }
-                cpus.insert(HostId(host), columns.clone());
-            }
-        }
+        let cpus = unlisted(&self.cpus, columns_max)?;
+        let allowed = unlisted(&self.allowed, columns_max)?;
         let rows: Rows = list(&self.rows, MAX_ROWS)?.iter().collect();
         let span = Span {
-            user: UserId(self.uid),
+            user: UserId(self.account),
             class: class(&self.class)?,
             weight: self.weight,
             cpus: cpus.iter().map(|(&host, cpus)| (host, cpus.len() as u32)).collect(),
+            allowed,
         };
         Ok((span, Placement { cpus, rows }))
     }
@@ -408,7 +464,8 @@ mod tests {
         let cpus: BTreeMap<_, _> =
             cpus.iter().map(|&(host, cpus)| (HostId(host), set(cpus))).collect();
         let widths = cpus.iter().map(|(&host, cpus)| (host, cpus.len() as u32));
-        let span = Span { user: UserId(1000), ..Span::new(widths) };
+        let allowed = [(HostId(2), set("4-7"))].into();
+        let span = Span { user: UserId(1000), allowed, ..Span::new(widths) };
         let placement = Placement { cpus, rows: [0, 1, 5].into_iter().collect() };
         let entries = Entries::new(&span, &placement, "a");
         assert_eq!(entries.decode(8), Ok((span, placement)));
@@ -420,8 +477,8 @@ mod tests {
         let text = encode(entries());
         assert_eq!(
             text,
-            "{\"v\":1,\"from\":\"a\",\"uid\":1000,\"class\":\"batch\",\"weight\":100,\
-             \"rows\":\"0-1,5\",\"cpus\":[[\"0-1,7\",\"0-3\"],[\"2\",\"4-5\"]],\
+            "{\"v\":1,\"from\":\"a\",\"account\":1000,\"class\":\"batch\",\"weight\":100,\
+             \"rows\":\"0-1,5\",\"cpus\":[[\"0-1,7\",\"0-3\"],[\"2\",\"4-5\"]],\"allowed\":[[\"2\",\"4-7\"]],\
              \"wanted\":\"run\",\"wanted_from\":0,\"lost\":\"\",\"awaited\":\"\"}"
         );
         assert_eq!(decode::<Entries>(&text), Ok(entries()));
@@ -444,6 +501,24 @@ mod tests {
             let read = decode::<Entries>(wrong);
             assert!(matches!(read, Err(Fault::Unreadable(_))), "{wrong}: {read:?}");
         }
+    }
+
+    #[test]
+    fn columns_are_of_the_kernels_numbers() {
+        let (machine, boot) = (String::new(), String::new());
+        let host = Host { number: 7, cpus: 4, numbers: "0,2,5,7".to_owned(), machine, boot };
+        let columns = |cpus: &str| host.columns(&cpus.parse().unwrap()).to_string();
+        assert_eq!([columns("2-5"), columns("1,3"), columns("0-7")], ["1-2", "", "0-3"]);
+    }
+
+    #[test]
+    fn accounts_are_those_of_names_or_of_numbers() {
+        let by_name = |uid, name| Users::Name.account(uid, name);
+        assert_eq!(by_name(1000, "ada"), by_name(1001, "ada"));
+        assert_ne!(by_name(1000, "ada"), by_name(1000, "bob"));
+        // As published: fnv.c of Landon Curt Noll.
+        assert_eq!(by_name(0, "a"), UserId(0xe40c_292c));
+        assert_eq!(Users::Uid.account(1000, "ada"), UserId(1000));
     }
 
     #[test]

@@ -192,7 +192,9 @@ impl View {
             |(name, &cpus): (&String, &u32)| Some((HostId(self.hosts.get(name)?.number), cpus));
         let wanted: Option<BTreeMap<HostId, u32>> = record.cpus.iter().map(wants).collect();
         let is_as_wanted = wanted.is_some_and(|wanted| wanted == span.cpus);
-        if !is_as_wanted || record.owner.uid != entries.uid {
+        let users = self.settings().map(|settings| settings.users).unwrap_or_default();
+        let account = users.account(record.owner.uid, &record.owner.name);
+        if !is_as_wanted || account != span.user {
             let why = "its entries are of other hosts, CPUs or users than its record";
             return Err(Fault::Contradicts(why.to_owned()));
         }

@@ -9,6 +9,7 @@ use gang_cluster::keys::{Key, Keys};
 use gang_cluster::member::{Identity, Now, Observation, Request};
 use gang_cluster::record::{
     Alive, Clock, Host, Job, OnHostLost, Owner, Settings, State, Users, Wanted, decode, encode,
+    numbers,
 };
 use gang_cluster::store::{Event, Item, Op, Outcome, Revision, Snapshot};
 use gang_cluster::view::View;
@@ -66,6 +67,7 @@ fn job(nonce: &str, hosts: [u32; 2]) -> Job {
         class: "batch".to_owned(),
         weight: 100,
         cpus: hosts.into_iter().map(|at| (host(at), 1)).collect(),
+        allowed: BTreeMap::new(),
         ranks: BTreeMap::new(),
         launched_as: None,
         on_host_lost: OnHostLost::Mark,
@@ -78,6 +80,7 @@ fn member(keys: &Keys, boot: &str) -> Member {
     let me = Identity {
         name: host(0),
         cpus: 4,
+        numbers: numbers(0..4),
         machine: host(0),
         boot: boot.to_owned(),
         slice_ns: SLICE_NS,
@@ -113,7 +116,8 @@ impl Cluster {
         cluster.commit(&made.ops);
         for number in 0..hosts {
             let (name, boot) = (host(number), "kernel".to_owned());
-            let record = Host { number, cpus: 4, machine: name.clone(), boot };
+            let record =
+                Host { number, cpus: 4, numbers: numbers(0..4), machine: name.clone(), boot };
             cluster.write(&Key::Host(name.clone()), encode(record));
             cluster.alive.insert(name, alive(&[]));
         }
@@ -371,11 +375,12 @@ fn hosts_of_one_kernel_come_back_after_a_boot() {
     // The other one has not come back yet.
     assert!(cluster.member.unwilling().is_some());
     let boot = "next kernel".to_owned();
-    let other = Host { number: 1, cpus: 4, machine: host(1), boot };
+    let other = Host { number: 1, cpus: 4, numbers: numbers(0..4), machine: host(1), boot };
     cluster.write(&Key::Host(host(1)), encode(other));
     assert_eq!(cluster.member.unwilling(), None);
     // Those that do not know their kernel have no clock in common.
-    let unknown = Host { number: 1, cpus: 4, machine: host(1), boot: String::new() };
+    let unknown =
+        Host { number: 1, cpus: 4, numbers: numbers(0..4), machine: host(1), boot: String::new() };
     cluster.write(&Key::Host(host(1)), encode(unknown));
     assert!(cluster.member.unwilling().is_some());
 }
@@ -419,4 +424,24 @@ fn wish_without_an_answer_is_not_for_the_next_job_of_the_number() {
     cluster.pass(SECOND);
     assert_eq!(cluster.member.take_answers(), [(ticket, Err(Refused::Unanswered))]);
     assert_eq!(cluster.view().entries(id).unwrap().wanted, Wanted::Run);
+}
+
+#[test]
+fn host_whose_clock_was_bad_comes_back_once_it_is_clearly_better() {
+    let mut cluster = Cluster::new(2);
+    let other = Host {
+        number: 1,
+        cpus: 4,
+        numbers: numbers(0..4),
+        machine: host(1),
+        boot: "other kernel".to_owned(),
+    };
+    cluster.write(&Key::Host(host(1)), encode(other));
+    for (bound_us, is_unwilling) in
+        [(900, false), (1_100, true), (900, true), (700, false), (900, false)]
+    {
+        cluster.bound_ns = bound_us * 1_000;
+        cluster.pass(SECOND);
+        assert_eq!(cluster.member.unwilling().is_some(), is_unwilling, "{bound_us} µs");
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gang_cluster::change::{By, Draft, Granted, Inputs, Refused, Wish, draft, init};
 use gang_cluster::keys::{Key, Keys};
 use gang_cluster::record::{
-    Alive, Clock, Fault, Job, OnHostLost, Owner, Settings, Users, Wanted, encode,
+    Alive, Clock, Fault, Job, OnHostLost, Owner, Settings, Users, Wanted, encode, numbers,
 };
 use gang_cluster::store::{Event, Item, Op, Snapshot};
 use gang_cluster::timeline::Step;
@@ -35,7 +35,8 @@ fn settings() -> Settings {
 }
 
 fn join(cpus: u32, machine: &str) -> Wish {
-    Wish::Join { cpus, machine: machine.to_owned(), boot: "kernel".to_owned() }
+    let (machine, boot) = (machine.to_owned(), "kernel".to_owned());
+    Wish::Join { cpus, numbers: numbers(0..cpus), machine, boot }
 }
 
 fn alive(unwilling: Option<&str>) -> Alive {
@@ -57,6 +58,7 @@ fn job(hosts: &[(&str, u32)]) -> Job {
         class: "batch".to_owned(),
         weight: 100,
         cpus: hosts.iter().map(|&(host, cpus)| (host.to_owned(), cpus)).collect(),
+        allowed: BTreeMap::new(),
         ranks: BTreeMap::new(),
         launched_as: None,
         on_host_lost: OnHostLost::Mark,

@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 use etcd_client::{Client, PutOptions, WatchOptions};
 use gang_cluster::change::{Inputs, Wish, draft};
 use gang_cluster::keys::{Key, Keys};
-use gang_cluster::record::{Alive, Clock, Host, Job, OnHostLost, Owner, Settings, Users, encode};
+use gang_cluster::record::{
+    Alive, Clock, Host, Job, OnHostLost, Owner, Settings, Users, encode, numbers,
+};
 use gang_cluster::store::Op;
 use gang_cluster::view::View;
 use gang_etcd::{Address, commit, init, read};
@@ -135,6 +137,7 @@ fn job(number: u64, hosts: u64) -> Job {
         class: "batch".to_owned(),
         weight: 100,
         cpus: (0..on).map(|at| (format!("host{}", (first + at) % hosts), cpus)).collect(),
+        allowed: BTreeMap::new(),
         ranks: BTreeMap::new(),
         launched_as: None,
         on_host_lost: OnHostLost::Mark,
@@ -186,7 +189,8 @@ async fn measure(hosts: u64, watching: u64) -> Result<(), Any> {
     let mut client = address.connect().await?;
     for number in 0..hosts {
         let (machine, boot) = ("m".to_owned(), String::new());
-        let record = Host { number: number as u32, cpus: CPUS, machine, boot };
+        let record =
+            Host { number: number as u32, cpus: CPUS, numbers: numbers(0..CPUS), machine, boot };
         let key = keys.of(&Key::Host(format!("host{number}")));
         client.put(key, encode(record), None).await?;
     }

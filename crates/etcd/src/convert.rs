@@ -22,19 +22,43 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// All keys below a prefix.
+/// The most keys of one answer: a value has some hundred bytes, and an answer 4 MiB at most.
+const KEYS_MAX: i64 = 1_000;
+
+/// All keys below a prefix, as of one revision.
 ///
 /// # Errors
-/// The connection is gone, or etcd does not permit it.
+/// The connection is gone, etcd does not permit it, or the revision was compacted meanwhile.
 pub async fn read(client: &mut Client, prefix: &str) -> Result<Snapshot, Error> {
-    let answer = client.get(prefix, Some(GetOptions::new().with_prefix())).await?;
     let item = |kv: &etcd_client::KeyValue| Item {
         key: text(kv.key()),
         value: text(kv.value()),
         modified: revision(kv.mod_revision()),
     };
-    let at = answer.header().map_or(0, |header| revision(header.revision()));
-    Ok(Snapshot { revision: at, items: answer.kvs().iter().map(item).collect() })
+    let (mut at, mut items) = (0, Vec::new());
+    let (mut from, end) = (prefix.as_bytes().to_vec(), after_all(prefix));
+    loop {
+        let page = GetOptions::new().with_range(end.clone()).with_limit(KEYS_MAX);
+        let answer = client.get(from, Some(page.with_revision(at))).await?;
+        if at == 0 {
+            at = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
+        }
+        items.extend(answer.kvs().iter().map(item));
+        match answer.kvs().last().filter(|_| answer.more()) {
+            // The least key after the last one.
+            Some(last) => from = [last.key(), &[0]].concat(),
+            None => return Ok(Snapshot { revision: revision(at), items }),
+        }
+    }
+}
+
+/// The end of the keys below a prefix, whose last byte is no 255.
+fn after_all(prefix: &str) -> Vec<u8> {
+    let mut end = prefix.as_bytes().to_vec();
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    end
 }
 
 /// The revisions of a message, each whole.

@@ -94,9 +94,12 @@ pub enum Ask {
     See,
 }
 
+/// Says where etcd is, each time that it is to be connected: certificates are renewed.
+pub type Find = Box<dyn Fn() -> Result<Address, String> + Send>;
+
 /// One host's link to etcd.
 pub struct Driver {
-    address: Address,
+    find: Find,
     me: Identity,
     member: Member,
     host: Box<dyn Host>,
@@ -135,7 +138,7 @@ impl From<Error> for End {
 
 impl Driver {
     pub fn new(
-        address: Address,
+        find: Find,
         me: Identity,
         keys: gang_cluster::keys::Keys,
         host: Box<dyn Host>,
@@ -143,13 +146,13 @@ impl Driver {
     ) -> Driver {
         let member = Member::new(me.clone(), keys);
         let (waiting, looks, last) = (BTreeMap::new(), Vec::new(), host.now());
-        Driver { address, me, member, host, asks, waiting, looks, last }
+        Driver { find, me, member, host, asks, waiting, looks, last }
     }
 
     /// Runs until nobody can ask anything any more.
     pub async fn run(mut self) {
         loop {
-            let end = match timeout(ANSWER, Driver::link(&self.address)).await {
+            let end = match timeout(ANSWER, Driver::link(&self.find)).await {
                 Ok(Ok(link)) => {
                     self.member.found();
                     self.host.link(Ok(()));
@@ -181,8 +184,8 @@ impl Driver {
         }
     }
 
-    async fn link(address: &Address) -> Result<Link, End> {
-        let mut client = address.connect().await?;
+    async fn link(find: &Find) -> Result<Link, End> {
+        let mut client = find().map_err(End::Failed)?.connect().await?;
         let lease = Driver::lease(&mut client).await?;
         Ok(Link { client, watch: None, lease })
     }

@@ -13,7 +13,7 @@ mod link;
 mod rights;
 
 pub use convert::{commit, read};
-pub use driver::{Address, Ask, Driver, Host, Tls};
+pub use driver::{Address, Ask, Driver, Find, Host, Tls};
 pub use etcd_client::Error;
 pub use link::Link;
 pub use rights::{permit_host, user_of};

@@ -10,7 +10,7 @@ use gang_cluster::member::{Identity, Overview};
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::driver::{Address, Ask, Driver, Host};
+use crate::driver::{Ask, Driver, Find, Host};
 
 /// Asks that may wait for the driver; a further one waits for its turn.
 const ASKS_MAX: usize = 64;
@@ -26,15 +26,10 @@ impl Link {
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub fn start(
-        address: Address,
-        me: Identity,
-        keys: Keys,
-        host: Box<dyn Host>,
-    ) -> io::Result<Link> {
+    pub fn start(find: Find, me: Identity, keys: Keys, host: Box<dyn Host>) -> io::Result<Link> {
         let (sender, asks) = mpsc::channel(ASKS_MAX);
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let driver = Driver::new(address, me, keys, host, asks);
+        let driver = Driver::new(find, me, keys, host, asks);
         let thread = std::thread::Builder::new().name("cluster".into());
         let thread = thread.spawn(move || runtime.block_on(driver.run()))?;
         Ok(Link { asks: Mutex::new(Some(sender)), thread: Mutex::new(Some(thread)) })

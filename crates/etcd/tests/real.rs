@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use gang_cluster::change::{By, Granted, Refused, Wish};
 use gang_cluster::keys::{Key, Keys};
 use gang_cluster::member::{Identity, Member, Note, Now, Observation};
-use gang_cluster::record::{Clock, Job, OnHostLost, Owner, Settings, Users, Wanted};
+use gang_cluster::record::{Clock, Job, OnHostLost, Owner, Settings, Users, Wanted, numbers};
 use gang_cluster::store::{Op, Outcome, Txn};
 use gang_etcd::{Address, Ask, Driver, Host, InitError, commit, init, permit_host, user_of};
 use gang_harness::etcd::Etcd;
@@ -86,12 +86,14 @@ impl Running {
         let me = Identity {
             name: name.to_owned(),
             cpus,
+            numbers: numbers(0..cpus),
             machine: format!("machine of {name}"),
             boot: "one kernel".to_owned(),
             slice_ns: SLICE_NS,
         };
         let host = Fake { began: Instant::now(), shown: Arc::clone(&shown) };
-        let driver = Driver::new(address, me, Keys::new("test").unwrap(), Box::new(host), asked);
+        let find = Box::new(move || Ok(address.clone()));
+        let driver = Driver::new(find, me, Keys::new("test").unwrap(), Box::new(host), asked);
         runtime.spawn(driver.run());
         Running { wishes, shown }
     }
@@ -138,6 +140,7 @@ fn job(name: &str, hosts: &[(&str, u32)]) -> Job {
         class: "batch".to_owned(),
         weight: 100,
         cpus: hosts.iter().map(|&(host, cpus)| (host.to_owned(), cpus)).collect(),
+        allowed: BTreeMap::new(),
         ranks: BTreeMap::new(),
         launched_as: None,
         on_host_lost: OnHostLost::Suspend,

@@ -5,7 +5,11 @@
 
 mod place;
 
-use std::ops::{Deref, DerefMut};
+use std::{
+    io::{BufRead, BufReader},
+    ops::{Deref, DerefMut},
+    process::Stdio,
+};
 
 use gang_daemon::{TwoHosts, stderr, stdout};
 use gang_protocol::{client::Change, error::ClientError, v1};
@@ -65,8 +69,12 @@ fn spanning(place: &Place, id: i64) -> Option<v1::SpanningJob> {
 }
 
 fn wanted(name: &str, hosts: &[(&str, i64)]) -> v1::RegisterSpanning_Args {
-    let cpus =
-        |&(host, cpus): &(&str, i64)| v1::HostCpus { host: host.to_owned(), cpus, ranks: None };
+    let cpus = |&(host, cpus): &(&str, i64)| v1::HostCpus {
+        host: host.to_owned(),
+        cpus,
+        ranks: None,
+        allowed: None,
+    };
     v1::RegisterSpanning_Args {
         name: name.to_owned(),
         cpus: hosts.iter().map(cpus).collect(),
@@ -260,4 +268,33 @@ fn needs_root_gang_run_starts_parts() {
     assert!(killed.status.success(), "{}", stderr(&killed));
     wait_until("the cluster forgets it", || spanning(&bed.a, id).is_none());
     drop(part);
+}
+
+#[test]
+fn needs_root_launcher_may_have_no_part() {
+    let Some(bed) = Bed::start() else { return };
+    let login = Place::of(bed.third("login"));
+    let gang = login.programs.join("gang");
+    let mut run = login.command(&gang);
+    let line = ["run", "--hosts", "a:1,b:1", "sh", "-c", "echo $GANG_JOB; read line"];
+    let mut launcher = run.args(line).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(launcher.stdout.take().unwrap()).lines();
+    let id: i64 = said.next().unwrap().unwrap().parse().unwrap();
+    let programs = [Program::spinner(), Program::spinner()];
+    for (place, program) in [&bed.a, &bed.b].into_iter().zip(&programs) {
+        let mut client = place.client();
+        client.job_here(id).unwrap();
+        client.add_process(id, program.pid_i64()).unwrap();
+    }
+    bed.wait_for_slots(id, "of a job that was launched from elsewhere");
+    assert!(login.job(id).is_none());
+    // It is there as long as its launcher is, and ends with it.
+    drop(programs);
+    for place in [&bed.a, &bed.b] {
+        wait_until("no process is left", || place.job(id).unwrap().processes == 0);
+    }
+    assert!(spanning(&bed.a, id).is_some());
+    drop(launcher.stdin.take());
+    wait_until("the launcher ends", || launcher.try_wait().unwrap().is_some());
+    wait_until("the cluster forgets it", || spanning(&bed.a, id).is_none());
 }

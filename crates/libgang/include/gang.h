@@ -137,6 +137,8 @@ typedef struct gang_span {
     int64_t owner_uid;        /* negative: the user of this process; another one by administrators
                                  alone */
     gang_host_lost on_host_lost;
+    const char *const *allowed; /* lists of CPUs such as 0-3,8 among which it has its own on each,
+                                   where processes are bound; null, or null of a host: any */
 } gang_span;
 
 /* How busy the machine is. */

@@ -133,7 +133,7 @@ fn wanted(entries: &[GangResources]) -> Result<Wanted, Failure> {
             let why = "memory and disk are promised to jobs on one computer alone";
             return Err(Failure::invalid(why));
         }
-        Ok(v1::HostCpus { host, cpus: of.cpu_count.into(), ranks: None })
+        Ok(v1::HostCpus { host, cpus: of.cpu_count.into(), ranks: None, allowed: None })
     };
     names.into_iter().zip(entries).map(host).collect::<Result<_, _>>().map(Wanted::Hosts)
 }

@@ -5,7 +5,7 @@ use std::{
     mem::size_of,
 };
 
-use gang_protocol::{client::Registration, v1};
+use gang_protocol::{client::Registration, cpu_numbers, v1};
 
 use crate::{
     connection::ask,
@@ -26,9 +26,10 @@ pub struct Span {
     launched_as: *const c_char,
     owner_uid: i64,
     on_host_lost: u32,
+    allowed: *const *const c_char,
 }
 
-const _: () = assert!(size_of::<Span>() == 64);
+const _: () = assert!(size_of::<Span>() == 72);
 
 /// More hosts than any cluster has.
 const HOSTS_MAX: usize = 16_384;
@@ -47,6 +48,7 @@ fn default_span() -> Span {
         launched_as: std::ptr::null(),
         owner_uid: -1,
         on_host_lost: MARK,
+        allowed: std::ptr::null(),
     }
 }
 
@@ -74,6 +76,11 @@ unsafe fn text(text: *const c_char, what: &str) -> Result<Option<String>, Failur
     Ok(Some(text.to_owned()))
 }
 
+/// The CPUs of a list such as 0-3,8.
+fn cpus_of(list: &str) -> Result<Vec<i64>, Failure> {
+    cpu_numbers(list).map_err(Failure::invalid)
+}
+
 /// The hosts of a span.
 ///
 /// # Safety
@@ -91,10 +98,17 @@ unsafe fn hosts(span: &Span) -> Result<Vec<v1::HostCpus>, Failure> {
             unsafe { (text(*span.names.add(at), "the name of a host")?, *span.cpus.add(at)) };
         // SAFETY: as the caller says.
         let ranks = (!span.ranks.is_null()).then(|| unsafe { *span.ranks.add(at) });
+        let allowed = match span.allowed.is_null() {
+            true => None,
+            // SAFETY: as the caller says.
+            false => unsafe { text(*span.allowed.add(at), "the list of CPUs") }?,
+        };
+        let allowed = allowed.map(|list| cpus_of(&list)).transpose()?;
         Ok(v1::HostCpus {
             host: name.ok_or_else(|| Failure::invalid("the name of a host is null"))?,
             cpus: cpus.into(),
             ranks: ranks.filter(|&ranks| ranks != 0).map(i64::from),
+            allowed,
         })
     };
     (0..span.hosts).map(host).collect()

@@ -5,10 +5,13 @@ mod place;
 
 use std::{fs, os::unix::fs::PermissionsExt, process::Command};
 
-use gang_daemon::{TwoHosts, are_built};
+use gang_daemon::{Program, TwoHosts, are_built};
 use gang_harness::{skipped, wait_until};
 use gang_protocol::v1;
-use place::{BOUND, Place, here, linked};
+use place::{Place, here, linked};
+
+/// The end of programs that hang, s.
+const BOUND: &str = "170";
 
 type Hosts = TwoHosts<Place>;
 
@@ -90,10 +93,12 @@ fn needs_root_ranks_on_two_hosts_are_one_job() {
         let source = here().join("tests/spread.c");
         let compiled = Command::new(compiler).arg(source).arg("-o").arg(&program).output().unwrap();
         assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-        // A launcher hands its own environment on: each rank is to ask the daemon of its host.
+        // A launcher hands its own environment on: each rank is to ask the daemon of its host. It
+        // is bound to a CPU, as launchers do it.
         let rank = format!(
-            "case $(hostname) in a) socket={};; *) socket={};; esac\n\
-             GANG=1 LD_PRELOAD={} GANG_SOCKET=$socket GANG_NAME=spread exec {}\n",
+            "case $(hostname) in a) socket={} cpu=0;; *) socket={} cpu=1;; esac\n\
+             export GANG_SOCKET=$socket GANG=1 GANG_NAME=spread\n\
+             exec timeout {BOUND} taskset -c $cpu env LD_PRELOAD={} {}\n",
             hosts.a.socket().display(),
             hosts.b.socket().display(),
             library.display(),
@@ -101,16 +106,12 @@ fn needs_root_ranks_on_two_hosts_are_one_job() {
         );
         let rank = script(&hosts.a, &format!("rank-{mpi}"), &rank);
         let line = launch(mpi, &agent);
-        let mut ranks = Command::new("timeout")
-            .args([BOUND])
-            .args(line)
-            .args(["-n", "2", &rank])
-            .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
-            .spawn()
-            .unwrap();
+        let mut launcher = Command::new("timeout");
+        launcher.arg(BOUND).args(line).args(["-n", "2", &rank]);
+        let mut ranks = Program::start(&mut launcher);
         let mut seen = None;
         wait_until("the ranks are one job, and have slots", || {
-            let ended = ranks.try_wait().unwrap();
+            let ended = ranks.0.try_wait().unwrap();
             assert!(ended.is_none(), "{mpi}: {ended:?}");
             let Some(job) = jobs(&hosts.a).pop() else { return false };
             let has_slots =
@@ -122,9 +123,12 @@ fn needs_root_ranks_on_two_hosts_are_one_job() {
         let job = seen.unwrap();
         let on: Vec<_> = job.cpus.iter().map(|of| (of.host.as_str(), of.cpus, of.ranks)).collect();
         assert_eq!((job.name.as_str(), on), ("spread", vec![("a", 1, Some(1)), ("b", 1, Some(1))]));
+        // Each is bound to the CPU of its host.
+        let bound: Vec<_> = job.cpus.iter().map(|of| of.allowed.clone().unwrap()).collect();
+        assert_eq!(bound, [[0], [1]]);
         // With the job, its launcher ends.
         hosts.b.client().kill(job.id, 15).unwrap();
-        wait_until("the launcher has ended", || ranks.try_wait().unwrap().is_some());
+        wait_until("the launcher has ended", || ranks.0.try_wait().unwrap().is_some());
         wait_until("the cluster forgets the job", || jobs(&hosts.a).is_empty());
     }
 }
@@ -134,7 +138,7 @@ fn needs_root_llnl_job_on_two_computers() {
     let Some(hosts) = hosts() else { return };
     let source = here().join("tests/computers.c");
     let program = hosts.a.compile("gcc", &source, &["-lgang"], "computers");
-    let mut parent = hosts.a.bounded(&program).arg("a").arg("b").spawn().unwrap();
+    let mut parent = Program::start(hosts.a.bounded(&program).arg("a").arg("b"));
     let mut seen = None;
     wait_until("the job has its second class", || {
         seen = jobs(&hosts.a).pop();
@@ -145,12 +149,13 @@ fn needs_root_llnl_job_on_two_computers() {
     // Its other process, which has the id from the first one.
     let library = hosts.a.path("libgang.so.1");
     fs::copy(&library, hosts.b.path("libgang.so.1")).unwrap();
-    let mut part = hosts.b.bounded(&program).args(["--join", &job.id.to_string()]).spawn().unwrap();
+    let id = job.id.to_string();
+    let mut part = Program::start(hosts.b.bounded(&program).args(["--join", &id]));
     for place in [&hosts.a, &hosts.b] {
         wait_until("slots", || place.client().job_here(job.id).unwrap().slots > 3);
     }
     hosts.a.client().kill(job.id, 15).unwrap();
     for child in [&mut parent, &mut part] {
-        wait_until("its processes have ended", || child.try_wait().unwrap().is_some());
+        wait_until("its processes have ended", || child.0.try_wait().unwrap().is_some());
     }
 }

@@ -4,9 +4,18 @@
 //! `gang-schedule` belong to the policy. A value added to either does not compile until it has
 //! its counterpart here.
 
-use gang_schedule::{Class, Policy};
+use gang_schedule::{Class, CpuSet, Policy};
 
 use crate::{auto1, v1};
+
+/// The numbers of a list of CPUs such as `0-3,8`.
+///
+/// # Errors
+/// The text is no such list; it says why.
+pub fn cpu_numbers(list: &str) -> Result<Vec<i64>, String> {
+    let set = list.parse::<CpuSet>().map_err(|error| error.to_string())?;
+    Ok(set.iter().map(i64::from).collect())
+}
 
 impl From<Class> for v1::Class {
     fn from(class: Class) -> Self {

@@ -20,6 +20,8 @@ pub mod peer;
 pub mod progress;
 pub mod timeout;
 
+pub use convert::cpu_numbers;
+
 /// Generated from `org.gangd.auto1.varlink`.
 #[allow(clippy::all, missing_docs, non_camel_case_types, unused_qualifications)]
 pub mod auto1 {

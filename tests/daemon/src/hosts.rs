@@ -13,7 +13,7 @@ pub struct TwoHosts<P> {
     pub a: P,
     pub b: P,
     pub etcd: Etcd,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 fn host(etcd: &Etcd, folder: &Path, name: &str, cpu: u32) -> Daemon {
@@ -47,10 +47,15 @@ impl<P: Deref<Target = Daemon>> TwoHosts<P> {
         let folder = tempfile::tempdir().unwrap();
         let etcd = Etcd::start()?;
         let (a, b) = (host(&etcd, folder.path(), "a", 0), host(&etcd, folder.path(), "b", 1));
-        let hosts = TwoHosts { a: of(a), b: of(b), etcd, _folder: folder };
+        let hosts = TwoHosts { a: of(a), b: of(b), etcd, folder };
         wait_until("etcd takes the cluster", || hosts.init().status.success());
         hosts.wait_for_hosts();
         Some(hosts)
+    }
+
+    /// A third host. Its CPU is that of the first one.
+    pub fn third(&self, name: &str) -> Daemon {
+        host(&self.etcd, self.folder.path(), name, 0)
     }
 
     /// `gang cluster init` with the configuration of the first host.

@@ -45,7 +45,7 @@ pub struct By {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wish {
     /// This host joins the cluster, or comes back with other CPUs or after a boot.
-    Join { cpus: u32, machine: String, boot: String },
+    Join { cpus: u32, numbers: String, machine: String, boot: String },
     /// This host leaves the cluster for good.
     Leave,
     /// A user of this host registers a job.
@@ -199,7 +199,7 @@ pub fn draft(from: Inputs, wish: &Wish) -> Result<Draft, Refused> {
     }
     let desk = Drafting::new(from)?;
     let draft = match wish {
-        Wish::Join { cpus, machine, boot } => desk.join(*cpus, machine, boot)?,
+        Wish::Join { cpus, numbers, machine, boot } => desk.join(*cpus, numbers, machine, boot)?,
         Wish::Leave => desk.leave()?,
         Wish::Register(job) => desk.register(job)?,
         Wish::Want { job, wanted, by } => desk.want(*job, *wanted, by)?,
@@ -298,7 +298,7 @@ impl<'a> Drafting<'a> {
         let mut matrix = self.matrix.clone();
         for (name, alive) in self.from.alive {
             let Some(host) = self.from.view.hosts().get(name) else { continue };
-            let of_users = alive.of_users.iter().map(|(&uid, &count)| (UserId(uid), count));
+            let of_users = alive.of_users.iter().map(|(&of, &count)| (UserId(of), count));
             let load = Load { threads: alive.threads, of_users: of_users.collect() };
             // A host that counts wrongly, or that the matrix has no room for, has no load.
             let _ = matrix.set_load(HostId(host.number), load);
@@ -317,7 +317,13 @@ impl<'a> Drafting<'a> {
         }
     }
 
-    fn join(mut self, cpus: u32, machine: &str, boot: &str) -> Result<Draft, Refused> {
+    fn join(
+        mut self,
+        cpus: u32,
+        numbers: &str,
+        machine: &str,
+        boot: &str,
+    ) -> Result<Draft, Refused> {
         let name = self.from.host;
         if !is_name(name) {
             return Err(Refused::Name(name.to_owned()));
@@ -328,7 +334,7 @@ impl<'a> Drafting<'a> {
                 let machine = known.machine.clone();
                 return Err(Refused::OtherMachine { name: name.to_owned(), machine });
             }
-            if (known.cpus, known.boot.as_str()) == (cpus, boot) {
+            if (known.cpus, known.numbers.as_str(), known.boot.as_str()) == (cpus, numbers, boot) {
                 return Ok(self.nothing());
             }
             if known.cpus != cpus {
@@ -344,9 +350,9 @@ impl<'a> Drafting<'a> {
         let known = hosts.get(name).map(|host| host.number);
         let number = known.or_else(|| (0..HOSTS_MAX).find(is_free));
         let number = number.ok_or(Refused::TooManyHosts(HOSTS_MAX))?;
-        let (machine, boot) = (machine.to_owned(), boot.to_owned());
+        let [numbers, machine, boot] = [numbers, machine, boot].map(str::to_owned);
         let is_new = hosts.get(name).is_none_or(|known| known.cpus != cpus);
-        let host = Host { number, cpus, machine, boot };
+        let host = Host { number, cpus, numbers, machine, boot };
         self.put(&Key::Host(name.to_owned()), encode(&host));
         Ok(if is_new { self.done() } else { self.finish_beside() })
     }
@@ -398,7 +404,7 @@ impl<'a> Drafting<'a> {
             let granted = Granted::Registered { job: id, nonce, from_slice };
             return Ok(Draft { txn: Txn::default(), granted });
         }
-        let mut cpus = BTreeMap::new();
+        let (mut cpus, mut allowed) = (BTreeMap::new(), BTreeMap::new());
         for (name, &count) in &job.cpus {
             let host = self.from.view.hosts().get(name);
             let host = host.ok_or_else(|| Refused::NoHost(name.clone()))?;
@@ -407,10 +413,14 @@ impl<'a> Drafting<'a> {
                 return Err(Refused::Unwilling { host: name.clone(), why: why.clone() });
             }
             cpus.insert(HostId(host.number), count);
+            if let Some(cpus) = job.allowed.get(name).and_then(|list| list.parse().ok()) {
+                allowed.insert(HostId(host.number), host.columns(&cpus));
+            }
         }
         let id = JobId(self.state.next_job);
         let class = class(&job.class).map_err(Refused::Job)?;
-        let span = Span { user: UserId(job.owner.uid), class, weight: job.weight, cpus };
+        let user = self.settings.users.account(job.owner.uid, &job.owner.name);
+        let span = Span { user, class, weight: job.weight, cpus, allowed };
         let mut matrix = self.loaded();
         let change = matrix.place(id, span.clone()).map_err(Refused::Matrix)?;
         self.place(&change, Some(id));

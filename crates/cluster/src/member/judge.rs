@@ -6,6 +6,9 @@ use crate::record::Host;
 
 /// A clock may be off by this part of a slice.
 const CLOCK_PART: u64 = 20;
+/// One that was off by more has to be better than that by so many parts of four: the bound of a
+/// clock grows between two looks at others, and the host would come and go.
+const BACK_OF_4: u64 = 3;
 
 impl Member {
     /// Decides whether this host follows rows.
@@ -34,6 +37,7 @@ impl Member {
             return Some(format!("its slices are {here} ms long, and the cluster's {there} ms"));
         }
         let (bound_ns, most_ns) = (self.seen.as_ref()?.clock.bound_ns, here_ns / CLOCK_PART);
+        let most_ns = if self.is_out_of_time { most_ns * BACK_OF_4 / 4 } else { most_ns };
         // Hosts of one kernel have one clock, however wrong. The record of this host is as old as
         // its last boot until it has joined anew.
         let is_me = |(name, host): (&String, &Host)| {

@@ -77,6 +77,8 @@ pub struct Now {
 pub struct Identity {
     pub name: String,
     pub cpus: u32,
+    /// The kernel's numbers of these, in the order of the columns: `0,2,1,3`.
+    pub numbers: String,
     /// The machine id.
     pub machine: String,
     /// The same for hosts that share one kernel.
@@ -90,6 +92,7 @@ pub struct Identity {
 pub struct Observation {
     pub clock: Clock,
     pub threads: u32,
+    /// By account ([`crate::record::Users::account`]).
     pub of_users: BTreeMap<u32, u32>,
     /// Spanning jobs that have processes here.
     pub parts: Vec<JobId>,

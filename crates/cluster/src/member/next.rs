@@ -173,8 +173,11 @@ impl Member {
         let of_me = self.view.hosts().get(&self.me.name);
         let is_in = self.host().is_some();
         let join = |cpus: u32| {
-            let Identity { machine, boot, .. } = self.me.clone();
-            Some(Wish::Join { cpus, machine, boot })
+            let Identity { numbers, machine, boot, .. } = self.me.clone();
+            // Columns stay those that they were while there are others of them.
+            let of_columns = of_me.filter(|it| cpus != self.me.cpus && it.cpus == cpus);
+            let numbers = of_columns.map_or(numbers, |it| it.numbers.clone());
+            Some(Wish::Join { cpus, numbers, machine, boot })
         };
         let own = of_me.filter(|_| is_in && self.wants_in);
         // Jobs may have to end before its CPUs can be others, and by a wrong clock none is removed.
@@ -195,7 +198,7 @@ impl Member {
             Some(Wish::Elect)
         } else if self.is_adjuster() && self.tended_ns.is_none_or(|at| now_ns >= at + TEND_NS) {
             Some(Wish::Tend)
-        } else if own.is_some_and(|it| it.cpus != self.me.cpus) {
+        } else if own.is_some_and(|it| (it.cpus, &it.numbers) != (self.me.cpus, &self.me.numbers)) {
             join(self.me.cpus)
         } else {
             None

@@ -8,7 +8,7 @@ use gang_cluster::change::{By, Granted, Refused, Wish, init};
 use gang_cluster::keys::{Key, Keys};
 use gang_cluster::member::{Identity, Member, Note, Now, Observation, Request, Ticket};
 use gang_cluster::record::{
-    Alive, Clock, Entries, Host, Job, OnHostLost, Owner, Settings, Users, Wanted, decode,
+    Alive, Clock, Entries, Host, Job, OnHostLost, Owner, Settings, Users, Wanted, decode, numbers,
 };
 use gang_cluster::store::{Event, Op, Outcome, Revision, Txn};
 use gang_cluster::timeline::Step;
@@ -304,6 +304,7 @@ impl World {
         let me = Identity {
             name: name.to_owned(),
             cpus,
+            numbers: numbers(0..cpus),
             machine: machine.to_owned(),
             boot: boot.to_owned(),
             slice_ns: SLICE_NS,
@@ -763,10 +764,15 @@ impl World {
     fn job(&mut self) -> Job {
         self.tickets += 1;
         let hosts = self.rng.usize(2..self.hosts.len().min(6));
-        let mut cpus = BTreeMap::new();
+        let (mut cpus, mut allowed) = (BTreeMap::new(), BTreeMap::new());
         for at in self.rng.choose_multiple(0..self.hosts.len(), hosts) {
             let host = &self.hosts[at];
-            cpus.insert(host.name.clone(), 1 + self.rng.u32(0..host.cpus));
+            let count = 1 + self.rng.u32(0..host.cpus);
+            cpus.insert(host.name.clone(), count);
+            if self.rng.u32(0..8) == 0 {
+                let first = self.rng.u32(0..host.cpus - count + 1);
+                allowed.insert(host.name.clone(), format!("{first}-{}", first + count - 1));
+            }
         }
         let uid = self.rng.u32(1..4);
         let is_awaited = self.rng.u32(0..4) == 0;
@@ -778,6 +784,7 @@ impl World {
             class: "batch".to_owned(),
             weight: [50, 100, 100, 400][self.rng.usize(0..4)],
             cpus,
+            allowed,
             ranks,
             launched_as: None,
             on_host_lost: [OnHostLost::Mark, OnHostLost::Suspend, OnHostLost::Release]
@@ -880,6 +887,7 @@ impl World {
                     at,
                     Wish::Join {
                         cpus,
+                        numbers: numbers(0..cpus),
                         machine: "another machine".to_owned(),
                         boot: "another kernel".to_owned(),
                     },

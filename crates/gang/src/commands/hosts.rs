@@ -159,7 +159,8 @@ mod tests {
             parts: None,
             ..a.clone()
         };
-        let cpus = |host: &str| v1::HostCpus { host: host.into(), cpus: 2, ranks: None };
+        let cpus =
+            |host: &str| v1::HostCpus { host: host.into(), cpus: 2, ranks: None, allowed: None };
         let job = v1::SpanningJob {
             id: 1_000_000_000,
             name: "lu".into(),

@@ -90,16 +90,17 @@ fn run_across_hosts(
     let (id, cpus) = match &args.join {
         Some(join) => {
             let id = job_to_join(join)?;
-            (id, client.job_here(id)?.cpus)
+            (id, Some(client.job_here(id)?.cpus))
         }
         None => {
             let (me, _) = client.host()?.context("this host is in no cluster")?;
             let here = args.hosts.iter().find(|of| of.host == me).map(|of| of.cpus);
-            let here = here.with_context(|| {
-                format!("this host, {me}, is not among --hosts; run the program on one that is")
-            })?;
-            let cpus =
-                |of: &HostCpus| v1::HostCpus { host: of.host.clone(), cpus: of.cpus, ranks: None };
+            let cpus = |of: &HostCpus| v1::HostCpus {
+                host: of.host.clone(),
+                cpus: of.cpus,
+                ranks: None,
+                allowed: None,
+            };
             let wanted = v1::RegisterSpanning_Args {
                 name: job.name.clone(),
                 cpus: args.hosts.iter().map(cpus).collect(),
@@ -113,12 +114,29 @@ fn run_across_hosts(
             (id, here)
         }
     };
-    let variables = variables(id, Some(cpus), socket);
+    let variables = variables(id, cpus, socket);
     let registered = Registered { client, id, takes_turns_by_signals };
-    match takes_turns_by_signals {
-        true => stay(registered, file, &args.command, variables),
-        false => become_program(registered, file, &args.command, variables),
+    match (cpus, takes_turns_by_signals) {
+        (None, _) => launch(registered, file, &args.command, variables),
+        (_, true) => stay(registered, file, &args.command, variables),
+        (_, false) => become_program(registered, file, &args.command, variables),
     }
+}
+
+/// Lets a child launch the job from a host that has no part of it. The job is there for as long as
+/// the child is, or a process of it.
+fn launch(
+    registered: Registered,
+    file: &Path,
+    command: &[OsString],
+    variables: Vec<(OsString, OsString)>,
+) -> Result<()> {
+    let program = Gated::start(file, command, variables)?;
+    let socket = registered.client.socket().to_owned();
+    let end = program.let_go(&socket, registered.id)?;
+    // The connection holds the job.
+    drop(registered);
+    end.follow()
 }
 
 /// The job that `--join` names, or `$GANG_JOB`.

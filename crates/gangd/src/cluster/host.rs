@@ -9,14 +9,14 @@ use gang_cluster::{
     Member,
     change::Refused,
     member::{Note, Now, Observation},
-    record::{self, Job},
+    record::{self, Job, Users},
     timeline::Step,
 };
 use gang_conductor::{AgreedEntries, Part};
 use gang_etcd::Host;
 use gang_schedule::{CpuSet, Entry, JobId, UserId, clock as slices};
 
-use super::{Shared, WantedPart, clock::Clock};
+use super::{Shared, WantedPart, clock::Clock, name_of};
 use crate::{
     conduct::{
         client_priority::{ClientPriority, ThreadPriority},
@@ -25,6 +25,9 @@ use crate::{
     },
     daemon::Daemon,
 };
+
+/// Users whose accounts are remembered.
+const ACCOUNTS_MAX: usize = 1_000;
 
 /// The daemon's end of the link.
 pub struct ThisHost {
@@ -42,6 +45,8 @@ pub struct ThisHost {
     given: Vec<AgreedEntries>,
     /// The revision whose parts are known.
     revision: u64,
+    /// The accounts of users of this host, and the rule by which they have them.
+    accounts: (Users, BTreeMap<UserId, u32>),
     /// The load and the parts, as the conductor said last.
     last_seen: Option<(Load, Vec<Seen>)>,
 }
@@ -76,6 +81,7 @@ impl ThisHost {
             clock,
             given: Vec::new(),
             revision: 0,
+            accounts: Default::default(),
             last_seen: None,
         }
     }
@@ -145,6 +151,21 @@ impl ThisHost {
 }
 
 impl ThisHost {
+    /// The runnable threads of users, by their accounts in the cluster.
+    fn of_accounts(&mut self, of_users: &BTreeMap<UserId, u32>) -> BTreeMap<u32, u32> {
+        let (users, known) = &mut self.accounts;
+        // A name may be given to another number meanwhile.
+        if known.len() > ACCOUNTS_MAX {
+            known.clear();
+        }
+        let mut of_accounts = BTreeMap::new();
+        for (&user, &count) in of_users {
+            let account = || users.account(user.0, &name_of(user.0)).0;
+            *of_accounts.entry(*known.entry(user).or_insert_with(account)).or_default() += count;
+        }
+        of_accounts
+    }
+
     /// The parts of which all processes have come that are awaited here. Those that have processes
     /// are not held by their clients any more.
     fn complete(&self, here: &[Seen]) -> BTreeSet<JobId> {
@@ -192,11 +213,11 @@ impl Host for ThisHost {
             Ok(seen) => self.last_seen.insert(seen).clone(),
             Err(_) => self.last_seen.clone().unwrap_or_default(),
         };
-        let number = |(user, count): (UserId, u32)| (user.0, count);
+        let of_users = self.of_accounts(&of_users);
         Observation {
             clock: self.clock.quality(),
             threads,
-            of_users: of_users.into_iter().map(number).collect(),
+            of_users,
             parts: here.iter().map(|part| part.job).collect(),
             complete: self.complete(&here),
             nonces: here.into_iter().map(|part| part.nonce).chain(held).collect(),
@@ -209,6 +230,10 @@ impl Host for ThisHost {
             None => self.priority = Some(ThreadPriority::of(&self.client_priority, None)),
         }
         self.give(member);
+        let rule = member.view().settings().map(|settings| settings.users).unwrap_or_default();
+        if self.accounts.0 != rule {
+            self.accounts = (rule, BTreeMap::new());
+        }
         let revision = member.view().revision();
         if self.revision != revision {
             self.revision = revision;

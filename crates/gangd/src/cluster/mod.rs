@@ -27,7 +27,7 @@ use anyhow::Context;
 use gang_cluster::{
     keys::Keys,
     member::{Identity, Overview},
-    record::{Users, Wanted},
+    record::{self, Users, Wanted},
 };
 use gang_conductor::Part;
 use gang_etcd::Link;
@@ -122,6 +122,7 @@ impl Cluster {
         let me = Identity {
             name: settings.host.clone(),
             cpus: columns.len() as u32,
+            numbers: record::numbers(columns.iter().copied()),
             machine: if machine.is_empty() { boot.clone() } else { machine },
             boot,
             slice_ns: daemon.settings().schedule.slice_ns,
@@ -130,7 +131,11 @@ impl Cluster {
         shared.state().unreachable = Some("it was not asked yet".to_owned());
         let quality = clock::Clock::start(daemon.settings().clock)?;
         let host = host::ThisHost::new(daemon, &shared, me.name.clone(), columns, quality);
-        let link = Link::start(settings.address()?, me, keys, Box::new(host));
+        // What cannot be read is an error at the start, and later a reason why etcd is away.
+        settings.address()?;
+        let of = settings.clone();
+        let find = move || of.address().map_err(|error| format!("{error:#}"));
+        let link = Link::start(Box::new(find), me, keys, Box::new(host));
         let link = link.context("cannot start the thread of the cluster")?;
         let parts = parts::start(daemon, &shared).context("cannot start the thread of parts")?;
         let parts = Mutex::new(Some(parts));

@@ -8,7 +8,7 @@ use gang_cluster::{
 };
 use gang_conductor::Part;
 use gang_linux::clock;
-use gang_schedule::{Class, JobId, clock as slices};
+use gang_schedule::{Class, CpuSet, JobId, clock as slices};
 use nix::unistd::{Uid, User};
 
 use super::{Cluster, Held};
@@ -30,6 +30,8 @@ pub struct SpanningJob {
     pub weight: u32,
     /// CPUs, by host.
     pub cpus: BTreeMap<String, u32>,
+    /// CPUs among which it has these, on hosts where its processes are bound.
+    pub allowed: BTreeMap<String, CpuSet>,
     /// Processes that come before the first slot, by host.
     pub ranks: BTreeMap<String, u32>,
     /// The launcher's name of the program.
@@ -97,6 +99,7 @@ impl Daemon {
         let held = Held { shared: cluster.shared.clone(), nonce: nonce.clone() };
         let here = job.cpus.get(&cluster.host).copied();
         let (name, class, weight) = (job.name.clone(), job.class, job.weight);
+        let allowed = job.allowed.iter().map(|(host, cpus)| (host.clone(), cpus.to_string()));
         let record = Job {
             name: job.name,
             owner: Owner {
@@ -107,6 +110,7 @@ impl Daemon {
             class: class.to_string(),
             weight,
             cpus: job.cpus,
+            allowed: allowed.collect(),
             ranks: job.ranks,
             launched_as: job.launched_as,
             on_host_lost: job.on_host_lost,

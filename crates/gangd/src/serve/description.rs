@@ -425,6 +425,7 @@ pub fn cluster(daemon: &Daemon, sees: Sees) -> Option<v1::Cluster> {
             host: host.clone(),
             cpus: cpus.into(),
             ranks: record.ranks.get(host).map(|&ranks| ranks.into()),
+            allowed: record.allowed.get(host).and_then(|it| Some(numbers(&it.parse().ok()?))),
         };
         let columns = |(host, cpus): (&String, &CpuSet)| v1::Columns {
             host: host.clone(),

@@ -10,11 +10,11 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use gang_cluster::record::{OnHostLost, Wanted as WantedState};
+use gang_cluster::record::{self, OnHostLost, Wanted as WantedState};
 use gang_conductor::{Candidate, Progress, admission::Resources};
 use gang_linux::{clock, error::unless_gone, process};
 use gang_protocol::{limits, name::check_name, progress, v1};
-use gang_schedule::{Allowed, Class, JobId, Spec, UserId};
+use gang_schedule::{Allowed, Class, CpuSet, JobId, Spec, UserId};
 use rustix::process::Signal;
 
 use crate::{
@@ -200,7 +200,16 @@ impl Session {
         };
         let spec = self.spec(&terms)?;
         let (mut by_host, mut awaited) = (BTreeMap::new(), BTreeMap::new());
-        for v1::HostCpus { host, cpus, ranks } in cpus {
+        let mut bound: BTreeMap<String, CpuSet> = BTreeMap::new();
+        for v1::HostCpus { host, cpus, ranks, allowed } in cpus {
+            for cpu in allowed.into_iter().flatten() {
+                let number = u32::try_from(cpu).ok().filter(|&cpu| cpu < record::NUMBER_MAX);
+                let cpu = number.ok_or_else(|| {
+                    let most = record::NUMBER_MAX - 1;
+                    Error::invalid("allowed", cpu, format!("CPUs from 0 to {most}"))
+                })?;
+                bound.entry(host.clone()).or_default().insert(cpu);
+            }
             let count = number("cpus", cpus, limits::CPUS_MAX)?;
             if let Some(ranks) = ranks {
                 awaited.insert(host.clone(), number("ranks", ranks, limits::RANKS_MAX)?);
@@ -230,9 +239,18 @@ impl Session {
             check_name(name)
                 .map_err(|error| Error::invalid("launched_as", name, error.to_string()))?;
         }
-        let (cpus, ranks) = (by_host, awaited);
-        let job =
-            SpanningJob { name, class, weight, cpus, ranks, launched_as, on_host_lost, owner_uid };
+        let (cpus, allowed, ranks) = (by_host, bound, awaited);
+        let job = SpanningJob {
+            name,
+            class,
+            weight,
+            cpus,
+            allowed,
+            ranks,
+            launched_as,
+            on_host_lost,
+            owner_uid,
+        };
         let (job, from_ns, held) = self.daemon.register_spanning(self.peer, job)?;
         self.held.lock().unwrap_or_else(PoisonError::into_inner).push(held);
         Ok((job, from_ns))

@@ -114,7 +114,7 @@ impl Cluster {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClockFile {
-    /// Who says how good the clock is: "adjtimex", "chrony" or "ptp".
+    /// Who says how good the clock is: "auto", "adjtimex", "chrony" or "ptp".
     source: Source,
     /// The bound of a clock that PTP disciplines, such as "20us": no program says it.
     bound: Option<String>,
@@ -124,20 +124,12 @@ pub struct ClockFile {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
+    /// chronyd where it answers, the kernel where not.
     #[default]
+    Auto,
     Adjtimex,
     Chrony,
     Ptp,
-}
-
-impl Source {
-    pub fn name(self) -> &'static str {
-        match self {
-            Source::Adjtimex => "adjtimex",
-            Source::Chrony => "chrony",
-            Source::Ptp => "ptp",
-        }
-    }
 }
 
 /// Who says how good the clock is.

@@ -10,8 +10,10 @@ pub struct Choice<'a> {
     pub taken: &'a [Rows],
     /// The rows that are left to the job by its hosts so far.
     pub left: &'a Rows,
-    /// The columns that the job needs, as many as there are at most.
+    /// The columns that the job needs, as many as it may have at most.
     pub width: u32,
+    /// The columns that it may have; None: any.
+    pub allowed: Option<&'a CpuSet>,
     /// The rows that the job is due.
     pub due: u32,
 }
@@ -36,7 +38,8 @@ pub fn most_room(choice: Choice) -> CpuSet {
     for _ in 0..choice.width {
         let (all, mut best) = (left.len(), None);
         for (column, taken) in (0..).zip(choice.taken) {
-            if columns.contains(column) {
+            let is_barred = choice.allowed.is_some_and(|allowed| !allowed.contains(column));
+            if is_barred || columns.contains(column) {
                 continue;
             }
             let rows = left.len_without(taken);

@@ -263,7 +263,7 @@ impl Matrix {
     }
 
     fn validate(&self, job: JobId, span: &Span) -> Result<(), Refused> {
-        let Span { weight, cpus, .. } = span;
+        let Span { weight, cpus, allowed, .. } = span;
         if self.jobs.contains_key(&job) {
             return Err(Refused::DuplicateJob { job });
         }
@@ -280,6 +280,10 @@ impl Matrix {
             let there = self.hosts.get(&host).ok_or(Refused::UnknownHost { host })?.cpus();
             if !(1..=there).contains(&cpus) {
                 return Err(Refused::TooWide { host, cpus, there });
+            }
+            let allowed = allowed.get(&host).map(|of| of.iter().filter(|&of| of < there).count());
+            if let Some(allowed) = allowed.map(|of| of as u32).filter(|&allowed| allowed < cpus) {
+                return Err(Refused::Bound { host, cpus, allowed });
             }
         }
         Ok(())
@@ -298,7 +302,8 @@ impl Matrix {
         }
         for (&host, cpus) in cpus {
             let of = &self.hosts[&host];
-            if cpus.last().is_some_and(|last| last >= of.cpus()) {
+            let is_bound = span.allowed.get(&host).is_some_and(|allowed| !cpus.is_subset(allowed));
+            if is_bound || cpus.last().is_some_and(|last| last >= of.cpus()) {
                 return Err(Refused::OtherCpus { job });
             }
             for &other in of.shares.keys().filter(|&&other| other != job) {

@@ -28,7 +28,8 @@ impl Matrix {
             let mut taken = Cow::Borrowed(&self.hosts[&host].taken[..]);
             let rivals = self.rivals(host, job, surplus);
             rivals.chain([job]).for_each(|it| self.release_in(&mut taken, host, it));
-            (self.fit)(Choice { taken: &taken, left, width, due })
+            let allowed = self.jobs[&job].span.allowed.get(&host);
+            (self.fit)(Choice { taken: &taken, left, width, allowed, due })
         })
     }
 

@@ -40,6 +40,8 @@ pub struct Span {
     pub weight: u32,
     /// CPUs on each host, at least one; at least two hosts (L14).
     pub cpus: BTreeMap<HostId, u32>,
+    /// The columns among which it has its CPUs, on hosts where its processes are bound to some.
+    pub allowed: BTreeMap<HostId, CpuSet>,
 }
 
 impl Span {
@@ -50,6 +52,7 @@ impl Span {
             class: Class::Batch,
             weight: Spec::DEFAULT_WEIGHT,
             cpus: cpus.into_iter().collect(),
+            allowed: BTreeMap::new(),
         }
     }
 }
@@ -94,6 +97,8 @@ pub enum Refused {
     Cpus { cpus: u32, max: u32 },
     #[error("the job asks for {cpus} CPUs on host {host}, which has {there}")]
     TooWide { host: HostId, cpus: u32, there: u32 },
+    #[error("the job asks for {cpus} CPUs on host {host}, and is bound to {allowed} of them")]
+    Bound { host: HostId, cpus: u32, allowed: u32 },
     #[error("a spanning job has CPUs on two hosts at least; this one has {hosts}")]
     OneHost { hosts: usize },
     #[error("a weight is 1 to {max}, not {weight}")]

@@ -141,7 +141,9 @@ impl Naive {
             let mut own = Vec::new();
             for at in 0..width as usize {
                 let rows = |cpu: u32| left.iter().filter(|&&row| may_have(cpu, row)).count();
-                let others = (0..self.hosts[&host].0).filter(|cpu| !own.contains(cpu));
+                let allowed = job.span.allowed.get(&host);
+                let may = |cpu: &u32| allowed.is_none_or(|allowed| allowed.contains(*cpu));
+                let others = (0..self.hosts[&host].0).filter(|cpu| !own.contains(cpu) && may(cpu));
                 // The last of equals is taken by max.
                 let most = others.rev().max_by_key(|&cpu| rows(cpu)).unwrap();
                 own.push(if on_own { job.cpus[&host][at] } else { most });
@@ -391,6 +393,10 @@ pub fn check_change(before: &Matrix, after: &Matrix, change: &Change) {
         };
         let asked: Vec<(HostId, u32)> = span.cpus.iter().map(|(h, cpus)| (*h, *cpus)).collect();
         assert_eq!(widths(&placement.cpus), asked, "job {job} has all of its CPUs");
+        for (host, allowed) in &span.allowed {
+            let is_within = placement.cpus.get(host).is_none_or(|cpus| cpus.is_subset(allowed));
+            assert!(is_within, "job {job} is bound to {allowed} on host {host}");
+        }
         for row in placement.rows.iter() {
             last = last.max(row + 1);
             assert!(row < after.frame(), "job {job} has row {row} of {}", after.frame());

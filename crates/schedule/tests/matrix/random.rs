@@ -1,7 +1,7 @@
 //! Random hosts, spanning jobs and histories.
 
 use gang_schedule::matrix::{Change, HostId, Load, Matrix, Refused, Span};
-use gang_schedule::{Class, Config, JobId, Sharing, UserId};
+use gang_schedule::{Class, Config, CpuSet, JobId, Sharing, UserId};
 use proptest::prelude::*;
 
 /// The steps of a test.
@@ -66,11 +66,12 @@ pub fn span() -> impl Strategy<Value = Span> {
     let cpus = prop_oneof![8 => 1u32..=4, 2 => 1u32..=8];
     let host = prop_oneof![9 => 0u32..3, 3 => 0u32..6];
     let cpus = proptest::collection::btree_map(host.prop_map(HostId), cpus, 2..5);
-    (user(), class, weight, cpus).prop_map(|(user, class, weight, cpus)| Span {
-        user,
-        class,
-        weight,
-        cpus,
+    let bound = proptest::collection::btree_set(0u32..8, 1..8).prop_map(CpuSet::from_iter);
+    let bound = prop_oneof![3 => Just(None), 1 => bound.prop_map(Some)];
+    (user(), class, weight, cpus, bound).prop_map(|(user, class, weight, cpus, bound)| {
+        let first = cpus.keys().next().copied();
+        let allowed = first.into_iter().zip(bound).collect();
+        Span { user, class, weight, cpus, allowed }
     })
 }
 

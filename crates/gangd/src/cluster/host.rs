@@ -86,15 +86,17 @@ impl ThisHost {
         }
     }
 
+    /// The CPUs of columns, where all are of this host.
+    fn cpus(&self, columns: &CpuSet) -> Option<CpuSet> {
+        columns.iter().map(|column| self.columns.get(column as usize).copied()).collect()
+    }
+
     /// The entries of a step; none where this host does not follow it.
     fn agreed(&self, (step, follows): (&Step, bool)) -> AgreedEntries {
-        let cpus = |columns: &CpuSet| {
-            let cpu = |column: u32| self.columns.get(column as usize).copied();
-            columns.iter().map(cpu).collect::<Option<CpuSet>>()
-        };
         let runs = step.parts.iter().filter(|part| follows && part.has_slots());
         let entry = |part: &gang_cluster::timeline::Part| {
-            let entry = Entry { job: part.job, rows: part.rows.clone(), cpus: cpus(&part.cpus)? };
+            let entry =
+                Entry { job: part.job, rows: part.rows.clone(), cpus: self.cpus(&part.cpus)? };
             Some((entry, part.nonce.clone()))
         };
         AgreedEntries {
@@ -129,6 +131,7 @@ impl ThisHost {
         let view = member.view();
         let users = view.settings().map(|settings| settings.users).unwrap_or_default();
         let config = view.settings().map(record::Settings::config).unwrap_or_default();
+        let last = member.followed().last().map(|(step, _)| step);
         let wanted = |(job, _, record): (JobId, &str, &Job)| {
             let (&cpus, entries) = (record.cpus.get(&self.me)?, view.entries(job)?);
             let part = Part {
@@ -143,7 +146,9 @@ impl ThisHost {
             let from_ns = slices::slice_start(&config, entries.wanted_from);
             let (owner, wanted) = (record.owner.name.clone(), entries.wanted);
             let ranks = record.ranks.get(&self.me).copied().unwrap_or(0);
-            Some(WantedPart { part, owner, users, wanted, from_ns, ranks })
+            let entry = last.and_then(|step| step.parts.iter().find(|part| part.job == job));
+            let entries = entry.and_then(|part| self.cpus(&part.cpus)).unwrap_or_default();
+            Some(WantedPart { part, owner, users, wanted, from_ns, ranks, entries })
         };
         // Another machine may have the name of this one in the cluster.
         view.jobs().filter(|_| member.host().is_some()).filter_map(wanted).collect()

@@ -31,7 +31,7 @@ use gang_cluster::{
 };
 use gang_conductor::Part;
 use gang_etcd::Link;
-use gang_schedule::JobId;
+use gang_schedule::{CpuSet, JobId};
 
 use crate::{conduct::survey, daemon::Daemon, settings::cluster};
 
@@ -89,6 +89,8 @@ struct WantedPart {
     from_ns: u64,
     /// Processes that are to come here before the first slot.
     ranks: u32,
+    /// The CPUs of its entries.
+    entries: CpuSet,
 }
 
 impl Shared {

@@ -16,7 +16,7 @@ use std::{
 use gang_cluster::record::{Users, Wanted};
 use gang_conductor::Part;
 use gang_linux::clock;
-use gang_schedule::JobId;
+use gang_schedule::{CpuSet, JobId};
 use rustix::process::Signal;
 
 use super::{Shared, WantedPart};
@@ -90,7 +90,7 @@ impl Keeper {
     /// Brings the parts of this host where they are wanted; returns when to look again at the
     /// latest.
     fn follow(&mut self, wanted: &[WantedPart]) -> Duration {
-        let Ok(mut here) = self.here() else { return AGAIN };
+        let Ok((mut here, online)) = self.here() else { return AGAIN };
         let (mut next_in, mut missing) = (AGAIN, BTreeMap::new());
         for of in wanted {
             if self.shared.state().is_closed {
@@ -102,8 +102,10 @@ impl Keeper {
                 next_in = next_in.min(Duration::from_nanos(due_in_ns));
             }
             let known = here.remove(&id);
-            if let Err(error) = self.bring(of, known, due_in_ns == 0) {
-                let why = reason(error);
+            let brought = self.bring(of, known, due_in_ns == 0).map_err(reason);
+            let offline: CpuSet = of.entries.iter().filter(|&cpu| !online.contains(cpu)).collect();
+            let has_all = if offline.is_empty() { Ok(()) } else { Err(missing_cpus(&offline)) };
+            if let Err(why) = brought.and(has_all) {
                 if self.shared.state().missing.get(&id) != Some(&why) {
                     tracing::warn!(job = %id, why, "a part of a job is not as the cluster wants it");
                 }
@@ -126,7 +128,8 @@ impl Keeper {
         next_in
     }
 
-    fn here(&self) -> Result<BTreeMap<JobId, Here>, Error> {
+    /// The parts, and the CPUs that are online.
+    fn here(&self) -> Result<(BTreeMap<JobId, Here>, CpuSet), Error> {
         Ok(self.daemon.conductor.ask(|state| {
             let here = |job: &gang_conductor::Job| {
                 let part = Part {
@@ -141,7 +144,8 @@ impl Keeper {
                 let (has_processes, is_suspended) = (job.home.is_some(), job.suspended);
                 Some((job.id, Here { part, has_processes, is_suspended }))
             };
-            state.core.jobs.values().filter_map(here).collect()
+            let online = state.core.schedule.topology().set().clone();
+            (state.core.jobs.values().filter_map(here).collect(), online)
         })?)
     }
 
@@ -227,6 +231,11 @@ impl Keeper {
             reason: format!("there is no user {:?} on this host", of.owner),
         })
     }
+}
+
+/// The reason why a part has no slots in some of its entries.
+fn missing_cpus(offline: &CpuSet) -> String {
+    format!("CPU {offline} of its entries is offline: it has no slots until it is back")
 }
 
 /// The reason of an error, for people.

@@ -9,7 +9,7 @@ use crate::harness::options::Takes::{self, Backend, Paper, Plain, Seconds, Threa
 use crate::harness::report::Report;
 use crate::promises::{
     arrival, auto, barrier, barriers, calls, clients, coscheduled, doctor, fill, frames, hostile,
-    idle, lateness, openmp, programs, release, share, switch, views, watching,
+    hosts, idle, lateness, openmp, programs, release, share, switch, views, watching,
 };
 use crate::published::{
     batch, deadlines, holes, noise, overhead, priority, slices, solvers, speedup, stream, sweep,
@@ -72,7 +72,7 @@ const ON_ALL_CPUS: &[Takes] = &[Seconds, Plain, WatchPlain, Backend, Paper];
 const OF_GANGD: &[Takes] = &[Seconds, Threads, Backend, Paper];
 
 /// Those of the papers first, in their order.
-pub const EXPERIMENTS: [Experiment; 34] = [
+pub const EXPERIMENTS: [Experiment; 35] = [
     Experiment {
         name: "gauss",
         about: "Gaussian elimination beside competitors, by the number of threads (L35)",
@@ -297,6 +297,16 @@ pub const EXPERIMENTS: [Experiment; 34] = [
         takes: &[Seconds, Backend],
         spec: Some(&[]),
         ..with!(hostile::Hostile)
+    },
+    Experiment {
+        name: "hosts",
+        about: "Jobs that span two hosts: switches, shares, first slots, and etcd away",
+        details: "Both hosts are on this machine, each with one CPU, in mount namespaces. It needs \
+                  root and etcd (package etcd-server), and takes about five minutes. It comes \
+                  before what else runs on these CPUs.",
+        takes: &[Seconds, Backend],
+        spec: Some(&[]),
+        ..with!(hosts::Hosts)
     },
     Experiment {
         name: "barriers",

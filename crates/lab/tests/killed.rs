@@ -101,13 +101,16 @@ impl Drop for Lab {
     }
 }
 
-/// The directory of the lab's that a daemon has its socket in.
+/// The directory of the lab's that a daemon has its socket in, or etcd its data.
 fn runtime_dir(pid: u32) -> Option<PathBuf> {
     let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
-    let socket = line.split('\0').skip_while(|word| *word != "--socket").nth(1)?;
-    let dir = Path::new(socket).parent()?;
-    let is_the_labs = dir.file_name()?.to_str()?.starts_with("gang-lab-");
-    is_the_labs.then(|| dir.to_owned())
+    let is_before = |word: &&str| !["--socket", "--data-dir"].contains(word);
+    let place = Path::new(line.split('\0').skip_while(is_before).nth(1)?);
+    let is_the_labs = |dir: &&Path| {
+        let name = dir.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with("gang-lab-"))
+    };
+    place.ancestors().find(is_the_labs).map(Path::to_owned)
 }
 
 /// The memory that ranks share as files, which Open MPI leaves behind where it is killed.
@@ -187,5 +190,21 @@ fn needs_root_attacks_and_victims_end_with_a_killed_lab() {
             Lab::start(&format!("hostile --noisy --runs 1 --seconds 10 --attack {attack}"));
         let there = lab.until_there(names).unwrap_or_else(|said| panic!("{said}"));
         lab.kill(&there);
+    }
+}
+
+#[test]
+fn needs_root_hosts_and_etcd_end_with_a_killed_lab() {
+    if !gangd_is_there() {
+        return;
+    }
+    let mut lab = Lab::start("hosts --noisy --runs 1 --only switches --seconds 120");
+    match lab.until_there(&[("etcd", 1), ("gangd", 2), ("sh", 4)]) {
+        Ok(there) => lab.kill(&there),
+        Err(said) => {
+            let reasons = ["install etcd-server", "needs a CPU"];
+            assert!(reasons.iter().any(|reason| said.contains(reason)), "{said}");
+            skipped(said);
+        }
     }
 }

@@ -15,6 +15,7 @@ use tempfile::TempDir;
 
 use crate::harness::child::Running;
 use crate::harness::duration;
+use crate::harness::host::Host;
 use crate::harness::origin;
 use crate::harness::programs::Programs;
 use crate::harness::wait::{TIME_LIMIT, wait_until};
@@ -46,6 +47,8 @@ pub struct DaemonOptions {
     pub keeps: bool,
     /// The share of its time that measuring may cost a job of policy auto.
     pub proof_cost: Option<f64>,
+    /// The host of a cluster that it is the daemon of.
+    pub host: Option<Host>,
 }
 
 impl DaemonOptions {
@@ -81,7 +84,7 @@ impl DaemonOptions {
 
 /// In memory where there is such a directory, as that of the machine's daemon is: what is on file
 /// of jobs is not to wait for a disk.
-fn runtime_dir() -> std::io::Result<TempDir> {
+pub fn runtime_dir() -> std::io::Result<TempDir> {
     let mut builder = tempfile::Builder::new();
     builder.prefix("gang-lab-");
     builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir())
@@ -137,9 +140,16 @@ impl Daemon {
             let history = dir.path().join("history.db");
             text += &format!("status_file = true\n[history]\npath = {history:?}\n");
         }
+        let mut command = match &settings.host {
+            Some(host) => {
+                text += &host.configuration();
+                host.daemon(gangd, dir.path())?
+            }
+            None => Command::new(gangd),
+        };
         fs::write(&config, text).context("writing a daemon's configuration")?;
         let log = File::create(dir.path().join("log")).context("making a daemon's log")?;
-        let child = Command::new(gangd)
+        let child = command
             .args(settings.arguments(&socket, &config))
             .stdin(Stdio::null())
             .stdout(log.try_clone().context("making a daemon's log")?)
@@ -306,6 +316,7 @@ mod tests {
             backend: Some("weight".into()),
             keeps: true,
             proof_cost: Some(0.5),
+            host: None,
         };
         let flags = "--socket /s --config /c --exit-when-idle --slice 1ms --gap none --no-fill --no-uncontended-passthrough --no-measure --backend weight";
         assert_eq!(join(all), flags);

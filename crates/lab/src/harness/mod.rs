@@ -12,6 +12,7 @@ pub mod daemon;
 pub mod duration;
 pub mod finish;
 pub mod gangs;
+pub mod host;
 pub mod journal;
 pub mod lab;
 pub mod machine;

@@ -39,7 +39,7 @@ pub struct Group {
     pub promises: &'static [&'static Promise],
 }
 
-pub const GROUPS: [Group; 9] = [
+pub const GROUPS: [Group; 10] = [
     Group {
         name: "Programs that share the machine",
         promises: &[
@@ -104,6 +104,19 @@ pub const GROUPS: [Group; 9] = [
     Group {
         name: "Beside a hostile user",
         promises: &[&HOSTILE_LATE, &HOSTILE_RAN_OUT, &HOSTILE_SHARE, &HOSTILE_COSCHEDULED],
+    },
+    Group {
+        name: "Jobs that span hosts",
+        promises: &[
+            &HOSTS_APART_P50,
+            &HOSTS_APART_P99,
+            &HOSTS_SHARE,
+            &HOSTS_FIRST,
+            &HOSTS_MISSED,
+            &HOSTS_LOST,
+            &HOSTS_REFUSED,
+            &HOSTS_AGAIN,
+        ],
     },
     Group {
         name: "libgang",
@@ -716,6 +729,81 @@ pub const HOSTILE_COSCHEDULED: Promise = Promise {
          plans are.",
     ),
     command: "gang lab hostile",
+    ..PLAIN
+};
+
+pub const HOSTS_APART_P50: Promise = Promise {
+    id: "hosts-apart-p50",
+    sentence: "Hosts of one clock have switched to the same slice at nearly the same moment \
+               (median).",
+    must: AtMost(100.0),
+    unit: "µs",
+    command: "gang lab hosts",
+    ..PLAIN
+};
+
+pub const HOSTS_APART_P99: Promise = Promise {
+    id: "hosts-apart-p99",
+    sentence: "Hosts of one clock have switched to the same slice at nearly the same moment (p99).",
+    must: AtMost(1000.0),
+    unit: "µs",
+    command: "gang lab hosts",
+    ..PLAIN
+};
+
+pub const HOSTS_SHARE: Promise = Promise {
+    id: "hosts-share",
+    sentence: "On each host a spanning job has the share that its weight gives it beside a job of \
+               that host (the largest deviation, as a part of the share).",
+    must: AtMost(3.0),
+    unit: "%",
+    command: "gang lab hosts",
+    ..PLAIN
+};
+
+pub const HOSTS_FIRST: Promise = Promise {
+    id: "hosts-first-slot",
+    sentence: "A spanning job has its first slot on all of its hosts within three slices and 200 ms \
+               of its registration.",
+    must: Below(260.0),
+    unit: "ms",
+    command: "gang lab hosts",
+    ..PLAIN
+};
+
+pub const HOSTS_MISSED: Promise = Promise {
+    id: "hosts-etcd-slots",
+    sentence: "No host misses a slot of a spanning job while etcd is away, nor once etcd is back.",
+    must: AtMost(0.0),
+    unit: "slots",
+    command: "gang lab hosts",
+    ..PLAIN
+};
+
+pub const HOSTS_LOST: Promise = Promise {
+    id: "hosts-etcd-jobs",
+    sentence: "No job is lost while etcd is away, nor once etcd is back.",
+    must: AtMost(0.0),
+    unit: "parts of jobs",
+    command: "gang lab hosts",
+    ..PLAIN
+};
+
+pub const HOSTS_REFUSED: Promise = Promise {
+    id: "hosts-etcd-refusal",
+    sentence: "While etcd is away, a job that would span hosts is refused with the reason.",
+    must: AtMost(0.0),
+    unit: "other answers",
+    command: "gang lab hosts",
+    ..PLAIN
+};
+
+pub const HOSTS_AGAIN: Promise = Promise {
+    id: "hosts-etcd-back",
+    sentence: "Soon after etcd is started again, jobs that span hosts can be registered.",
+    must: Below(10.0),
+    unit: "s",
+    command: "gang lab hosts",
     ..PLAIN
 };
 

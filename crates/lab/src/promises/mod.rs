@@ -12,6 +12,7 @@ pub mod document;
 pub mod fill;
 pub mod frames;
 pub mod hostile;
+pub mod hosts;
 pub mod idle;
 pub mod lateness;
 pub mod list;

@@ -98,8 +98,7 @@ impl Arrivals {
         let job = client.register(&wanted)?;
         let registering_ns = arrived.elapsed().as_nanos() as u64;
         // No part of an arrival: nobody but this watcher needs the page.
-        let path = client.slot_page(job)?;
-        let page = File::open(&path).with_context(|| format!("opening the slot page {path}"))?;
+        let page = SlotPage::of(client, job)?;
         let began = Instant::now();
         // The slot may come before the answer.
         let watching = std::thread::spawn(move || first_slot(&page, began));
@@ -109,12 +108,27 @@ impl Arrivals {
     }
 }
 
+/// The page of a job, in which its daemon says whether its slot runs.
+pub struct SlotPage(File);
+
+impl SlotPage {
+    pub fn of(client: &mut Client, job: i64) -> Result<SlotPage> {
+        let path = client.slot_page(job)?;
+        let page = File::open(&path).with_context(|| format!("opening the slot page {path}"))?;
+        Ok(SlotPage(page))
+    }
+
+    pub fn is_running(&self) -> Result<bool> {
+        let mut running = [0; 4];
+        self.0.read_exact_at(&mut running, RUNNING_AT).context("reading the slot page")?;
+        Ok(running != [0; 4])
+    }
+}
+
 /// How long it takes until a gang has its slot, in nanoseconds.
-fn first_slot(page: &File, began: Instant) -> Result<u64> {
-    let mut running = [0; 4];
+fn first_slot(page: &SlotPage, began: Instant) -> Result<u64> {
     loop {
-        page.read_exact_at(&mut running, RUNNING_AT).context("reading the slot page")?;
-        if running != [0; 4] {
+        if page.is_running()? {
             return Ok(began.elapsed().as_nanos() as u64);
         }
         ensure!(began.elapsed() < LIMIT, "no slot within {LIMIT:?}");

@@ -1,11 +1,12 @@
 //! Jobs that span hosts, on two hosts of one CPU each: how far apart their switches are, the share
-//! of such a job beside jobs of one host, how soon it has its first slot, and what it loses while
-//! etcd is away.
+//! of such a job beside jobs of one host, how soon it has its first slot, what it loses while etcd is
+//! away, and what two pairs of ranks that send messages lose to each other.
 //!
 //! Both hosts are on this machine ([`bed`]), so that they have one clock. What hosts with clocks of
 //! their own add is how far apart these are.
 
 mod bed;
+mod messages;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -30,6 +31,7 @@ const SWITCHES: &str = "switches of two spanning jobs";
 const SHARE: &str = "a spanning job beside local ones";
 const FIRST: &str = "first slots";
 const AWAY: &str = "etcd away";
+const MESSAGES: &str = "messages between hosts";
 
 /// Slices that both hosts began, slots, jobs, and slots that were due.
 const SAMPLES: &str = "samples";
@@ -83,12 +85,14 @@ pub enum Part {
     Share,
     First,
     Away,
+    Messages,
 }
 
 impl Hosts {
     pub fn run(&self, lab: &Lab) -> Result<Report> {
         lab.needs_gangd("plain Linux has no jobs that span hosts")?;
         bed::needs()?;
+        messages::needs()?;
         let quick = lab.options.quick;
         let trials = self.trials.unwrap_or(if quick { QUICK_TRIALS } else { TRIALS });
         let away = self.away.unwrap_or(if quick { QUICK_WITHOUT } else { WITHOUT });
@@ -99,6 +103,7 @@ impl Hosts {
             (Part::Share, Condition::new(SHARE, share)),
             (Part::First, Condition::new(FIRST, |lab| first_slots(lab, trials))),
             (Part::Away, Condition::new(AWAY, |lab| without_etcd(lab, away))),
+            (Part::Messages, Condition::new(MESSAGES, pairs)),
         ];
         conditions.retain(|(part, _)| is_wanted(*part));
         let conditions: Vec<Condition> = conditions.into_iter().map(|(_, it)| it).collect();
@@ -108,7 +113,7 @@ impl Hosts {
         let mut report = Report::new(lab, about, run, APART_P50);
         let first = format!("the worst of {trials}");
         let without = format!("{} s without etcd", away.as_secs_f64());
-        let of_all: [(&Promise, &str, &str, &str); 8] = [
+        let of_all: [(&Promise, &str, &str, &str); 9] = [
             (&list::HOSTS_APART_P50, SWITCHES, APART_P50, ""),
             (&list::HOSTS_APART_P99, SWITCHES, APART_P99, ""),
             (&list::HOSTS_SHARE, SHARE, DEVIATION, ""),
@@ -117,6 +122,7 @@ impl Hosts {
             (&list::HOSTS_LOST, AWAY, LOST, &without),
             (&list::HOSTS_REFUSED, AWAY, UNCLEAR, &without),
             (&list::HOSTS_AGAIN, AWAY, AGAIN, &without),
+            (&list::HOSTS_MESSAGES, MESSAGES, messages::GANGS, ""),
         ];
         let was_measured = |condition: &str| conditions.iter().any(|it| it.name == condition);
         for (promise, condition, figure, detail) in of_all {
@@ -196,6 +202,11 @@ fn apart(of_a: &[v1::Switch], of_b: &[v1::Switch], slice_ns: i64) -> Result<Figu
         (APART_P99, quantile(&raised, 0.99)),
         ("apart_us_max", quantile(&raised, 1.0)),
     ]))
+}
+
+/// Two pairs of ranks that send messages.
+fn pairs(lab: &Lab) -> Result<Sample> {
+    messages::messages(lab, length(lab, Duration::from_secs(20), Duration::from_secs(4)))
 }
 
 /// What a job had, and when that was asked.

@@ -116,6 +116,7 @@ pub const GROUPS: [Group; 10] = [
             &HOSTS_LOST,
             &HOSTS_REFUSED,
             &HOSTS_AGAIN,
+            &HOSTS_MESSAGES,
         ],
     },
     Group {
@@ -803,6 +804,15 @@ pub const HOSTS_AGAIN: Promise = Promise {
     sentence: "Soon after etcd is started again, jobs that span hosts can be registered.",
     must: Below(10.0),
     unit: "s",
+    command: "gang lab hosts",
+    ..PLAIN
+};
+
+pub const HOSTS_MESSAGES: Promise = Promise {
+    id: "hosts-messages",
+    sentence: "Two pairs of ranks that send messages between two hosts, as gangs, send together                nearly what one pair alone sends.",
+    must: AtLeast(0.9),
+    unit: "times",
     command: "gang lab hosts",
     ..PLAIN
 };

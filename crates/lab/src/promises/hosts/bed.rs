@@ -169,7 +169,7 @@ pub struct Bed {
     pub daemons: Vec<Daemon>,
     hosts: Vec<Host>,
     pub etcd: Etcd,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Bed {
@@ -204,7 +204,7 @@ impl Bed {
         };
         let daemons: Vec<Daemon> =
             hosts.iter().map(|host| lab.daemon(&options(host))).collect::<Result<_>>()?;
-        let bed = Bed { daemons, hosts, etcd, _dir: dir };
+        let bed = Bed { daemons, hosts, etcd, dir };
         wait_until("each host follows the cluster", || {
             let follows = |host: &v1::Host| host.is_alive && host.unwilling.is_none();
             let all = (0..HOSTS.len()).map(|host| bed.cluster(host));
@@ -212,6 +212,16 @@ impl Bed {
             Ok(all.iter().all(|it| it.hosts.len() == HOSTS.len() && it.hosts.iter().all(follows)))
         })?;
         Ok(bed)
+    }
+
+    /// A directory that ends with this.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The hosts, each with its CPU.
+    pub fn cpus(&self) -> Vec<(&str, usize)> {
+        self.hosts.iter().map(|host| (host.name.as_str(), host.cpu)).collect()
     }
 
     pub fn client(&self, host: usize) -> Result<Client> {
@@ -333,7 +343,7 @@ pub fn spanning(name: &str, weight: i64) -> v1::RegisterSpanning_Args {
 }
 
 /// Looks now and then until something is so.
-fn wait_until(what: &str, is_so: impl Fn() -> Result<bool>) -> Result<()> {
+pub fn wait_until(what: &str, is_so: impl Fn() -> Result<bool>) -> Result<()> {
     wait::wait_until(what, || {
         let is = is_so()?;
         if !is {

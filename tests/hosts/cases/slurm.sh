@@ -1,0 +1,110 @@
+# shellcheck shell=bash disable=SC2154,SC2016
+# CASE slurm: steps of srun and sbatch become gangs, and scancel ends them everywhere
+
+start_slurm() {
+  local host
+  cc -shared -fPIC -O2 -Wall -Wextra -Werror -I"$BED/src" -o "$BED/lib/gang_spank.so" "$BED/src/gang_spank.c" \
+    -L"$BED/lib" -lgang -Wl,-rpath,/run/bed/lib
+  sed 's|/usr/lib/slurm/|/run/bed/lib/|' "$BED/src/plugstack.conf" >/etc/slurm/plugstack.conf
+  {
+    # The lines of a site, but for memory, which the hosts share here.
+    sed -e 's/CR_Core_Memory/CR_Core/' -e "s/node\[1-2\]/node[1-$HOSTS]/" "$BED/src/slurm.conf"
+    cat <<END
+ClusterName=bed
+SlurmctldHost=node1
+SlurmUser=root
+AuthType=auth/munge
+CredType=cred/munge
+MpiDefault=none
+ReturnToService=2
+SlurmctldPidFile=/run/slurm/slurmctld.pid
+SlurmdPidFile=/run/slurm/slurmd.pid
+SlurmdSpoolDir=/run/slurm/spool
+StateSaveLocation=/run/slurm/state
+SlurmdParameters=config_overrides
+KillWait=5
+NodeName=node[1-$HOSTS] CPUs=$CPUS_OF_HOST State=UNKNOWN
+END
+  } >/etc/slurm/slurm.conf
+  printf 'CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n' >/etc/slurm/cgroup.conf
+  head -c 1024 /dev/urandom >/etc/munge/munge.key
+  chown munge: /etc/munge /etc/munge/munge.key
+  chmod 400 /etc/munge/munge.key
+  for host in "${hosts[@]}"; do
+    # shellcheck disable=SC2016
+    start "$host" munged bash -c 'chown munge: /run/munge && exec setpriv --reuid munge --regid munge \
+      --clear-groups munged --foreground --force --socket /run/munge/munge.socket.2 \
+      --pid-file /run/munge/pid --seed-file /run/munge/seed --log-file /run/munge/log'
+    wait_until 30 "munged answers on $host" on "$host" munge -n
+  done
+  start node1 slurmctld slurmctld -D
+  for host in "${hosts[@]}"; do start "$host" slurmd slurmd -D -N "$host"; done
+  wait_until 60 "all nodes are idle" nodes_are_idle
+}
+nodes_are_idle() { (($(on node1 sinfo -h -N -t idle -o %N | wc -l) == HOSTS)); }
+
+runs_a_step() { on node1 squeue -h -s -n "$1" | grep -q .; }
+job_of_slurm() { on node1 squeue -h -n "$1" -o %A | head -n 1; }
+is_local_job() { on node1 gang ls | grep -q " $1 "; }
+no_spinner_is_left() {
+  local host
+  for host in "${hosts[@]}"; do ! on "$host" pgrep -u "$UID_OF_BED" -f "of-slurm" || return 1; done
+}
+
+case_slurm() {
+  local program
+  for program in slurmctld slurmd munged srun; do
+    PATH=$PATH:/usr/sbin has $program || skip_case "$program is not here: scripts/deps hosts"
+  done
+  [[ -e /usr/include/slurm/spank.h ]] || skip_case "slurm/spank.h is not here: scripts/deps hosts"
+  want_cluster one
+  start_slurm
+  local id spin=(timeout 120 sh -c 'while :; do :; done' of-slurm) nodes=(-N "$HOSTS" -n $((HOSTS * CPUS_OF_HOST)))
+
+  say "a step without --gang is none"
+  on_as_user node1 timeout 60 srun "${nodes[@]}" hostname | sort | uniq -c
+  [[ ! $(on node1 gang hosts | sed -n '/^ *ID /,$p') ]] || fail "there is a spanning job"
+
+  say "srun --gang ${nodes[*]}: one spanning job, and scancel"
+  on_as_user node1 srun --gang "${nodes[@]}" -J lu "${spin[@]}" >"$BED/log/srun" 2>&1 &
+  wait_until 60 "the step is a spanning job" is_spanning lu
+  id=$(job_named lu)
+  on node1 gang hosts
+  on node1 gang hosts | grep -Eq "^ *$id +lu +$USER_OF_BED " || fail "the job is not the user's"
+  has_slots_everywhere "$id"
+  on_as_user node1 scancel "$(job_of_slurm lu)"
+  wait_until 60 "the job is gone everywhere" is_gone_everywhere lu
+  wait_until 60 "no task is left" no_spinner_is_left
+
+  say "sbatch --gang --gang-class=interactive: the steps of the script"
+  printf '#!/bin/sh\nsrun %s\n' "$(printf '%q ' "${spin[@]}")" >"$BED/home/script.sh"
+  on_as_user node1 sbatch -J mg "${nodes[@]}" --gang --gang-class=interactive script.sh
+  wait_until 60 "the step is a spanning job" is_spanning mg
+  on node1 gang hosts | grep -E ' mg +ada +interactive ' || fail "its class is not interactive"
+  on_as_user node1 scancel "$(job_of_slurm mg)"
+  wait_until 60 "the job is gone everywhere" is_gone_everywhere mg
+  wait_until 60 "no task is left" no_spinner_is_left
+
+  say "a step of one node is a job of that host"
+  on_as_user node1 srun --gang -w node1 -N 1 -n 1 -J ep "${spin[@]}" >"$BED/log/srun.one" 2>&1 &
+  wait_until 60 "the step is a job" is_local_job ep
+  ! is_spanning ep || fail "it spans hosts"
+  on node1 gang ls
+  on_as_user node1 scancel "$(job_of_slurm ep)"
+  wait_until 60 "the job is gone" is_gone_everywhere ep
+
+  say "express is for administrators, and the step runs without"
+  on_as_user node1 timeout 60 srun --gang --gang-class=express "${nodes[@]}" hostname >"$BED/log/srun.express" 2>&1 ||
+    fail "the step failed: $(cat "$BED/log/srun.express")"
+  sed 's/^/    /' "$BED/log/srun.express"
+  grep -q 'is no gang' "$BED/log/srun.express" || fail "nothing says that it is no gang"
+
+  say "without a daemon the step runs, and one line says why"
+  on node2 bash -c 'kill -KILL "$(cat /run/gangd.pid)"; rm -f /run/gangd.pid'
+  rm -f "$BED/cluster"
+  on_as_user node1 timeout 100 srun --gang "${nodes[@]}" hostname >"$BED/log/srun.without" 2>&1 ||
+    fail "the step failed: $(cat "$BED/log/srun.without")"
+  sed 's/^/    /' "$BED/log/srun.without"
+  on node2 systemctl restart gangd
+  wait_until 60 "the job is gone everywhere" is_gone_everywhere hostname
+}

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# The first process of a host: its mounts, and the parent of whom nobody else is.
+#
+#   init.sh NAME CPUS           with BED and UNIFIED set
+set -euo pipefail
+name=$1 cpus=$2
+hostname "$name"
+mount -t proc proc /proc
+mount -t tmpfs -o mode=755 tmpfs /run
+mkdir -p /run/{bed,gangd,lock,munge,sshd,slurm}
+mount --bind "$BED" /run/bed
+for directory in /tmp /dev/shm; do mount -t tmpfs -o mode=1777 tmpfs "$directory"; done
+for directory in /var/log /var/spool /var/lib/munge /etc/gangd; do
+  [[ ! -d $directory ]] || mount -t tmpfs -o mode=755 tmpfs "$directory"
+done
+# The kernel refuses a second mount of cgroups on top of the first one.
+umount -l "$UNIFIED"
+mount -t cgroup2 cgroup2 "$UNIFIED"
+echo "$cpus" >/run/online
+mount --bind /run/online /sys/devices/system/cpu/online
+echo "$name" >/run/hostname
+mount --bind /run/hostname /etc/hostname
+touch /run/is-up
+# bash waits for whoever becomes its child.
+trap : CHLD
+while :; do
+  sleep infinity &
+  wait $! || true
+done

@@ -80,8 +80,10 @@ mkdir "$BED"/{bin,lib,log,home,src}
 install -s -t "$BED/bin" "$(realpath "$built/gang")" "$(realpath "$built/gangd")"
 scripts/link-libgang "$(realpath "$built/libgang.a")" "$BED/lib"
 scripts/link-preload "$(realpath "$built/libgang.a")" "$BED/lib"
+sed -e "s|@PREFIX@|$BED|; s|@LIBDIR@|$BED/lib|; s|@VERSION@|0|" crates/libgang/gang.pc.in >"$BED/lib/gang.pc"
+ln -s src "$BED/include"
 cp crates/libgang/include/gang.h integrations/slurm/* "$BED/src"
-cp docs/*.md tests/hosts/barrier.c "$BED/src"
+cp docs/*.md tests/hosts/*.c "$BED/src"
 
 bound=(timeout --foreground --kill-after=20 "${LIMIT:-900}")
 [[ ${cases[0]} != shell ]] || bound=()

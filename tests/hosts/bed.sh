@@ -1,5 +1,5 @@
 # Hosts of namespaces: made, entered, and given what a cluster has. Sourced.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2016
 
 SKIPPED=77
 DOMAIN=10.77.0
@@ -32,16 +32,17 @@ wait_until() {
   done
 }
 
-# on HOST COMMAND… : as root of a host, in its cgroup and on its CPUs.
+# on HOST COMMAND… : as root of a host, in its cgroup and on its CPUs. Open MPI binds ranks by the
+# CPU numbers of the first host, which here are not those of the others.
 on() {
   local host=$1
   shift
   (
     echo "$BASHPID" >"$GROUPS_OF_HOSTS/$host/cgroup.procs"
-    # shellcheck disable=SC2016
     exec taskset -c "${cpus_of[$host]}" nsenter -t "${pid_of[$host]}" -m -n -u -i -p -C \
       env -i PATH=/run/bed/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
       LANG=C.UTF-8 TERM="${TERM:-dumb}" HOME=/root GANG_SOCKET="/run/gangd/$host.sock" \
+      OMPI_MCA_hwloc_base_binding_policy=none \
       bash -c 'cd /run/bed/home && exec "$@"' bash "$@"
   )
 }
@@ -56,15 +57,22 @@ on_as_user() {
 start() {
   local host=$1 name=$2
   shift 2
-  # shellcheck disable=SC2016
   on "$host" bash -c 'echo $$ >"/run/$0.pid" && exec "$@"' "$name" "$@" \
     >>"$BED/log/$host.$name" 2>&1 </dev/null &
 }
 stop() {
-  # shellcheck disable=SC2016
   on "$1" bash -c 'file=/run/$0.pid
     [[ -e $file ]] && kill "-$1" "$(cat "$file")" && timeout 20 tail --pid="$(cat "$file")" -f /dev/null
     rm -f "$file"' "$2" "${3:-TERM}" || true
+}
+
+# Has the daemons release their jobs, so that nothing that ends waits for a slot.
+end_hosts() {
+  local name
+  for name in "${hosts[@]}"; do
+    on "$name" timeout 30 bash -c '[[ ! -e /run/gangd.pid ]] || { kill "$(cat /run/gangd.pid)" &&
+      timeout 20 tail --pid="$(cat /run/gangd.pid)" -f /dev/null; }' || true
+  done
 }
 
 # host NAME CPUS : CPUs as in 0-3,5.
@@ -150,7 +158,7 @@ if [[ -e $file ]]; then
   kill "$(cat "$file")" || true
   timeout 20 tail --pid="$(cat "$file")" -f /dev/null
 fi
-setsid gangd --config /etc/gangd/gangd.toml >>"/run/bed/log/$(hostname).gangd" 2>&1 </dev/null &
+setsid gangd --config /etc/gangd/gangd.toml >>"/run/bed/log/$(uname -n).gangd" 2>&1 </dev/null &
 echo $! >"$file"
 for ((tries = 200; tries > 0; tries--)); do
   ! gang status >/dev/null 2>&1 || exit 0
@@ -219,7 +227,6 @@ etcd_answers() {
   local url name
   for url in "$@"; do
     name=${url#http://}
-    # shellcheck disable=SC2016
     on node1 timeout 5 bash -c 'exec 3<>"/dev/tcp/${0%:*}/${0#*:}"
       printf "GET /health HTTP/1.0\r\nHost: x\r\n\r\n" >&3; grep -q "\"health\":\"true\"" <&3' "$name" || return 1
   done
@@ -243,6 +250,12 @@ is_gone_everywhere() {
     ! on "$name" gang ls | grep -q " $1 " || return 1
   done
 }
+# wait_for_span NAME PID : until the job spans hosts, while the program that starts it runs.
+wait_for_span() {
+  wait_until 60 "job $1 spans the hosts" is_spanning_or_over "$@"
+  is_spanning "$1" || fail "the program ended before job $1 was there"
+}
+is_spanning_or_over() { is_spanning "$1" || ! kill -0 "$2"; }
 # slots JOB HOST : how many it has had there.
 slots() { on "$2" gang show "$1" --json | grep -o '"slots": *[0-9]*' | head -n 1 | grep -o '[0-9]*$'; }
 has_more_slots() {
@@ -254,7 +267,12 @@ has_slots_everywhere() {
   local name before
   for name in "${hosts[@]}"; do
     before=$(slots "$1" "$name") || fail "job $1 has no part on $name"
-    wait_until 30 "job $1 has slots on $name" has_more_slots "$1" "$name" $((before + 5))
+    (wait_until 30 "job $1 has slots on $name" has_more_slots "$1" "$name" $((before + 5))) || {
+      on "$name" gang show "$1" || true
+      on "$name" gang why "$1" || true
+      on "$name" gang ls || true
+      exit 1
+    } >&2
   done
 }
 

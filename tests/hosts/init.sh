@@ -4,8 +4,8 @@
 #   init.sh NAME CPUS           with BED and UNIFIED set
 set -euo pipefail
 name=$1 cpus=$2
-hostname "$name"
 mount -t proc proc /proc
+echo "$name" >/proc/sys/kernel/hostname
 mount -t tmpfs -o mode=755 tmpfs /run
 mkdir -p /run/{bed,gangd,lock,munge,sshd,slurm}
 mount --bind "$BED" /run/bed

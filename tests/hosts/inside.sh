@@ -6,6 +6,7 @@ trap 'printf "    failed: %s:%s: %s\n" "${BASH_SOURCE[0]}" "$LINENO" "${BASH_COM
 # shellcheck source=/dev/null
 for file in tests/hosts/cases/*.sh; do . "$file"; done
 
+trap end_hosts EXIT
 make_bed
 [[ " $* " != *" etcd-of-three "* ]] || make_members
 if [[ $1 == shell ]]; then

@@ -8,7 +8,7 @@ ranks_are_one_gang() {
   shift
   on_as_user node1 timeout 120 "$@" >"$BED/log/$name" 2>&1 &
   running=$!
-  wait_until 60 "the job spans both hosts" is_spanning "$name"
+  (wait_for_span "$name" $running) || fail "the program said: $(cat "$BED/log/$name")"
   id=$(job_named "$name")
   on node1 gang hosts
   has_slots_everywhere "$id"

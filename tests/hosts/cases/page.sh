@@ -50,7 +50,7 @@ case_page() {
   say "$(tail -n 1 <<<"$commands")"
   on_as_user node1 timeout 120 bash -ec "$commands" >"$BED/log/page" 2>&1 &
   local running=$! id
-  wait_until 60 "the job spans both hosts" is_spanning mpirun
+  (wait_for_span mpirun $running) || fail "the program said: $(cat "$BED/log/page")"
   id=$(job_named mpirun)
   on node1 gang hosts
   has_slots_of_two "$id"

@@ -1,10 +1,23 @@
 # shellcheck shell=bash disable=SC2154,SC2016
 # CASE slurm: steps of srun and sbatch become gangs, and scancel ends them everywhere
+# CASE layouts: the plugin reads layouts of steps within bounds, and refuses others
+
+case_layouts() {
+  [[ -e /usr/include/slurm/spank.h ]] || skip_case "slurm/spank.h is not here: scripts/deps hosts"
+  cc -g -fsanitize=address,undefined -Wall -Wextra -Werror -I"$BED/src" -o "$BED/layouts" "$BED/src/layouts.c" \
+    -L"$BED/lib" -lgang -Wl,-rpath,"$BED/lib"
+  timeout 60 "$BED/layouts"
+}
 
 start_slurm() {
-  local host
-  cc -shared -fPIC -O2 -Wall -Wextra -Werror -I"$BED/src" -o "$BED/lib/gang_spank.so" "$BED/src/gang_spank.c" \
-    -L"$BED/lib" -lgang -Wl,-rpath,/run/bed/lib
+  local host line
+  # The page's words, for the places of this bed.
+  line=$(block slurm.md Install 2 | sed -e "s|/usr/lib/slurm|$BED/lib|g; s|/usr/share/gangd/slurm|$BED/src|g")
+  [[ $line == *"cc -shared"* ]] || fail "the second block of docs/slurm.md builds no plugin: $line"
+  PKG_CONFIG_PATH=$BED/lib bash -ec "$line -Wall -Wextra -Werror -Wl,-rpath,/run/bed/lib"
+  block slurm.md Install 4 | while read -r line; do
+    grep -Fxq "$line" "$BED/src/slurm.conf" || fail "integrations/slurm/slurm.conf has no line $line"
+  done
   sed 's|/usr/lib/slurm/|/run/bed/lib/|' "$BED/src/plugstack.conf" >/etc/slurm/plugstack.conf
   {
     # The lines of a site, but for memory, which the hosts share here.
@@ -76,6 +89,27 @@ case_slurm() {
   wait_until 60 "the job is gone everywhere" is_gone_everywhere lu
   wait_until 60 "no task is left" no_spinner_is_left
 
+  say "two steps share the hosts"
+  local other
+  on_as_user node1 srun --gang "${nodes[@]}" -J lu "${spin[@]}" >"$BED/log/srun" 2>&1 &
+  on_as_user node1 srun --gang "${nodes[@]}" -J mg "${spin[@]}" >"$BED/log/srun.other" 2>&1 &
+  wait_until 60 "one step is a spanning job" is_spanning lu
+  wait_until 60 "the other step is one, too" is_spanning mg
+  id=$(job_named lu) other=$(job_named mg)
+  has_slots_everywhere "$id"
+  has_slots_everywhere "$other"
+  on node1 gang hosts | sed -n '/^ *ID /,$p'
+  on_as_user node1 scancel -u "$USER_OF_BED"
+  wait_until 60 "the jobs are gone everywhere" is_gone_everywhere lu
+  wait_until 60 "the jobs are gone everywhere" is_gone_everywhere mg
+  wait_until 60 "no task is left" no_spinner_is_left
+
+  say "salloc --gang: the steps within"
+  on_as_user node1 salloc --gang -J sp "${nodes[@]}" srun -J sp "${spin[@]}" >"$BED/log/salloc" 2>&1 &
+  wait_until 60 "the step is a spanning job" is_spanning sp
+  on_as_user node1 scancel -n sp
+  wait_until 60 "the job is gone everywhere" is_gone_everywhere sp
+
   say "sbatch --gang --gang-class=interactive: the steps of the script"
   printf '#!/bin/sh\nsrun %s\n' "$(printf '%q ' "${spin[@]}")" >"$BED/home/script.sh"
   on_as_user node1 sbatch -J mg "${nodes[@]}" --gang --gang-class=interactive script.sh
@@ -92,6 +126,35 @@ case_slurm() {
   on node1 gang ls
   on_as_user node1 scancel "$(job_of_slurm ep)"
   wait_until 60 "the job is gone" is_gone_everywhere ep
+
+  say "the script of one node is a job of that host"
+  printf '#!/bin/sh\n%s\n' "$(printf '%q ' "${spin[@]}")" >"$BED/home/script.sh"
+  on_as_user node1 sbatch -J ft -w node1 -N 1 -n 1 --gang script.sh
+  wait_until 60 "the script is a job" is_local_job ft
+  on_as_user node1 scancel -n ft
+  wait_until 60 "the job is gone" is_gone_everywhere ft
+
+  say "a partition makes gangs of its steps, unless --no-gang says otherwise"
+  sed -i 's/gang_spank.so$/& partitions=other,shared/' /etc/slurm/plugstack.conf
+  on_as_user node1 srun "${nodes[@]}" -J bt "${spin[@]}" >"$BED/log/srun.partition" 2>&1 &
+  wait_until 60 "the step is a spanning job" is_spanning bt
+  on_as_user node1 scancel -n bt
+  wait_until 60 "the job is gone everywhere" is_gone_everywhere bt
+  on_as_user node1 timeout 60 srun --no-gang "${nodes[@]}" -J cg bash -c 'sleep 1; cat /proc/self/cgroup' |
+    tee "$BED/log/srun.no" | grep -q '/job-' && fail "--no-gang made a gang: $(cat "$BED/log/srun.no")"
+  sed -i 's/ partitions=.*//' /etc/slurm/plugstack.conf
+
+  if has mpicc.mpich; then
+    say "srun starts the ranks of MPICH"
+    mpicc.mpich -O2 -Wall -Werror -o "$BED/home/of-mpich" "$BED/src/barrier.c"
+    on_as_user node1 timeout 100 srun --gang --mpi=pmi2 "${nodes[@]}" -J is ./of-mpich 8 >"$BED/log/srun.mpich" 2>&1 &
+    local running=$!
+    (wait_for_span is $running) || fail "the step said: $(cat "$BED/log/srun.mpich")"
+    has_slots_everywhere "$(job_named is)"
+    wait $running || fail "the step failed: $(cat "$BED/log/srun.mpich")"
+    sed 's/^/    /' "$BED/log/srun.mpich"
+    wait_until 60 "the job is gone everywhere" is_gone_everywhere is
+  fi
 
   say "express is for administrators, and the step runs without"
   on_as_user node1 timeout 60 srun --gang --gang-class=express "${nodes[@]}" hostname >"$BED/log/srun.express" 2>&1 ||

@@ -85,6 +85,6 @@ ln -s src "$BED/include"
 cp crates/libgang/include/gang.h integrations/slurm/* "$BED/src"
 cp docs/*.md tests/hosts/*.c "$BED/src"
 
-bound=(timeout --foreground --kill-after=20 "${LIMIT:-900}")
+bound=(timeout --foreground --kill-after=20 "${LIMIT:-1700}")
 [[ ${cases[0]} != shell ]] || bound=()
 "${bound[@]}" "${inner[@]}" bash ${TRACE:+-x} tests/hosts/inside.sh "${cases[@]}"

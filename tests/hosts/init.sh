@@ -9,6 +9,11 @@ echo "$name" >/proc/sys/kernel/hostname
 mount -t tmpfs -o mode=755 tmpfs /run
 mkdir -p /run/{bed,gangd,lock,munge,sshd,slurm}
 mount --bind "$BED" /run/bed
+# Launchers take the environment of one host to another. The names of sockets differ, because the
+# hosts share the cgroups of version 1, in which daemons are known by their sockets.
+for ((i = 1; i <= HOSTS; i++)); do
+  [[ node$i == "$name" ]] || ln -s "$name.sock" "/run/gangd/node$i.sock"
+done
 for directory in /tmp /dev/shm; do mount -t tmpfs -o mode=1777 tmpfs "$directory"; done
 for directory in /var/log /var/spool /var/lib/munge /etc/gangd; do
   [[ ! -d $directory ]] || mount -t tmpfs -o mode=755 tmpfs "$directory"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tests/hosts.sh, inside the namespaces: makes the hosts and runs cases on them.
 set -Eeuo pipefail
-trap 'printf "    failed: %s:%s: %s\n" "${BASH_SOURCE[0]}" "$LINENO" "${BASH_COMMAND:0:200}" >&2' ERR
+trap '((BASH_SUBSHELL > 1)) || printf "    failed: %s:%s: %s\n" "${BASH_SOURCE[0]}" "$LINENO" "${BASH_COMMAND:0:200}" >&2' ERR
 . tests/hosts/bed.sh
 # shellcheck source=/dev/null
 for file in tests/hosts/cases/*.sh; do . "$file"; done

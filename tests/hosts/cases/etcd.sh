@@ -26,12 +26,12 @@ start_members() {
 SPIN='while :; do :; done'
 start_spanning_spinner() {
   local name id
-  on node1 gang run --name "$1" --hosts "$(all_cpus)" -- timeout 120 sh -c "$SPIN" >>"$BED/log/spinner" 2>&1 &
-  wait_until 30 "job $1 spans the hosts" is_spanning "$1"
+  on node1 gang run --name "$1" --hosts "$(all_cpus)" -- timeout 600 sh -c "$SPIN" >>"$BED/log/spinner" 2>&1 &
+  wait_until "job $1 spans the hosts" is_spanning "$1"
   id=$(job_named "$1")
   for name in "${hosts[@]:1}"; do
-    wait_until 30 "job $1 has a part on $name" on "$name" gang show "$id"
-    on "$name" env GANG_JOB="$id" gang run --join timeout 120 sh -c "$SPIN" >>"$BED/log/spinner" 2>&1 &
+    wait_until "job $1 has a part on $name" on "$name" gang show "$id"
+    on "$name" env GANG_JOB="$id" gang run --join timeout 600 sh -c "$SPIN" >>"$BED/log/spinner" 2>&1 &
   done
 }
 
@@ -50,16 +50,16 @@ case_etcd_of_three() {
   say "one of three is killed"
   stop etcd1 etcd KILL
   has_slots_everywhere "$id"
-  wait_until 60 "a change is made by two of three" changes_are_made "$id" 70
+  wait_until "a change is made by two of three" changes_are_made "$id" 70
   say "it comes back, and another one is killed"
   start_member etcd1
-  wait_until 60 "etcd1 is of the three again" etcd_answers http://etcd1:2379
+  wait_until "etcd1 is of the three again" etcd_answers http://etcd1:2379
   stop etcd2 etcd KILL
   has_slots_everywhere "$id"
-  wait_until 60 "a change is made by the other two of three" changes_are_made "$id" 80
+  wait_until "a change is made by the other two of three" changes_are_made "$id" 80
   say "all three are there"
   start_member etcd2
-  wait_until 60 "etcd2 is of the three again" etcd_answers http://etcd2:2379
+  wait_until "etcd2 is of the three again" etcd_answers http://etcd2:2379
   on node2 gang kill "$id"
-  wait_until 60 "the job is gone" is_gone_everywhere lu
+  wait_until "the job is gone" is_gone_everywhere lu
 }

@@ -6,16 +6,19 @@
 ranks_are_one_gang() {
   local name=$1 host id running
   shift
-  on_as_user node1 timeout 120 "$@" >"$BED/log/$name" 2>&1 &
+  rm -f "$BED/home/stop"
+  on_as_user node1 timeout 600 "$@" >"$BED/log/$name" 2>&1 &
   running=$!
   (wait_for_span "$name" $running) || fail "the program said: $(cat "$BED/log/$name")"
   id=$(job_named "$name")
   on node1 gang hosts
+  wait_until "there are ranks on all hosts" has_ranks "$name"
   has_slots_everywhere "$id"
+  touch "$BED/home/stop"
   wait $running || fail "the program failed: $(cat "$BED/log/$name")"
   sed 's/^/    /' "$BED/log/$name"
   for host in "${hosts[@]}"; do grep -q " on $host: " "$BED/log/$name" || fail "no rank was on $host"; done
-  wait_until 30 "the job is gone" is_gone_everywhere "$name"
+  wait_until "the job is gone" is_gone_everywhere "$name"
 }
 
 case_openmpi() {
@@ -25,7 +28,7 @@ case_openmpi() {
   mpicc.openmpi -O2 -Wall -Werror -o "$BED/home/of-openmpi" "$BED/src/barrier.c"
   printf "%s slots=$CPUS_OF_HOST\n" "${hosts[@]}" >"$BED/home/hosts.openmpi"
   ranks_are_one_gang of-openmpi mpirun.openmpi --hostfile hosts.openmpi -x GANG=1 \
-    -x LD_PRELOAD=/run/bed/lib/libgang-preload.so ./of-openmpi 8
+    -x LD_PRELOAD=/run/bed/lib/libgang-preload.so ./of-openmpi
 }
 
 case_mpich() {
@@ -35,5 +38,5 @@ case_mpich() {
   mpicc.mpich -O2 -Wall -Werror -o "$BED/home/of-mpich" "$BED/src/barrier.c"
   printf "%s:$CPUS_OF_HOST\n" "${hosts[@]}" >"$BED/home/hosts.mpich"
   ranks_are_one_gang of-mpich mpiexec.mpich -launcher ssh -f hosts.mpich -n $((CPUS_OF_HOST * HOSTS)) \
-    -genv GANG 1 -genv LD_PRELOAD /run/bed/lib/libgang-preload.so ./of-mpich 8
+    -genv GANG 1 -genv LD_PRELOAD /run/bed/lib/libgang-preload.so ./of-mpich
 }

@@ -17,12 +17,14 @@ as_here() {
 
 case_page() {
   local page=cluster.md heading="From two machines to a job" name commands
-  rm -f "$BED/cluster"
+  rm -f "$BED/cluster" "$BED/home/stop"
+  stop node1 etcd
+  on node1 rm -rf /run/default.etcd
   say "etcd"
   commands=$(block $page "$heading" 1 | as_here)
   [[ $commands == etcd* ]] || fail "the first block of the page starts no etcd: $commands"
   start node1 etcd bash -c "cd /run && exec $commands"
-  wait_until 30 "etcd answers" etcd_answers http://node1:2379
+  wait_until "etcd answers" etcd_answers http://node1:2379
 
   say "the configuration of both"
   for name in node1 node2; do
@@ -35,7 +37,7 @@ case_page() {
   say "$(head -n 1 <<<"$commands")"
   [[ $commands == "gang cluster init"* ]] || fail "the third block of the page makes no cluster: $commands"
   on node1 bash -ec "$(head -n 1 <<<"$commands")"
-  wait_until 30 "both hosts are in the cluster" both_are_alive
+  wait_until "both hosts are in the cluster" both_are_alive
   on node1 bash -ec "$(sed -n 2p <<<"$commands")"
   echo page >"$BED/cluster"
 
@@ -48,24 +50,31 @@ case_page() {
   ln -sf "$(command -v mpirun.openmpi)" "$BED/bin/mpirun"
   commands=$(sed -n '3,$p' <<<"$commands")
   say "$(tail -n 1 <<<"$commands")"
-  on_as_user node1 timeout 120 bash -ec "$commands" >"$BED/log/page" 2>&1 &
+  on_as_user node1 timeout 600 bash -ec "$commands" >"$BED/log/page" 2>&1 &
   local running=$! id
   (wait_for_span mpirun $running) || fail "the program said: $(cat "$BED/log/page")"
   id=$(job_named mpirun)
   on node1 gang hosts
+  there_are_two
   has_slots_of_two "$id"
+  touch "$BED/home/stop"
   wait $running || fail "the program failed: $(cat "$BED/log/page")"
   sed 's/^/    /' "$BED/log/page"
   for name in node1 node2; do
     grep -q " on $name: " "$BED/log/page" || fail "no rank was on $name"
   done
-  wait_until 30 "the job is gone" is_gone_everywhere mpirun
+  wait_until "the job is gone" is_gone_everywhere mpirun
 }
 
 both_are_alive() {
   local text name
   text=$(on node1 gang hosts)
   for name in node1 node2; do grep -Eq "^$name +[0-9]+ +(alive|this host) " <<<"$text" || return 1; done
+}
+there_are_two() {
+  # shellcheck disable=SC2034
+  local -a hosts=(node1 node2)
+  wait_until "there are ranks on both hosts" has_ranks program
 }
 has_slots_of_two() {
   # shellcheck disable=SC2034

@@ -48,11 +48,11 @@ END
     start "$host" munged bash -c 'chown munge: /run/munge && exec setpriv --reuid munge --regid munge \
       --clear-groups munged --foreground --force --socket /run/munge/munge.socket.2 \
       --pid-file /run/munge/pid --seed-file /run/munge/seed --log-file /run/munge/log'
-    wait_until 30 "munged answers on $host" on "$host" munge -n
+    wait_until "munged answers on $host" on "$host" munge -n
   done
   start node1 slurmctld slurmctld -D
   for host in "${hosts[@]}"; do start "$host" slurmd slurmd -D -N "$host"; done
-  wait_until 60 "all nodes are idle" nodes_are_idle
+  wait_until "all nodes are idle" nodes_are_idle
 }
 nodes_are_idle() { (($(on node1 sinfo -h -N -t idle -o %N | wc -l) == HOSTS)); }
 
@@ -72,92 +72,94 @@ case_slurm() {
   [[ -e /usr/include/slurm/spank.h ]] || skip_case "slurm/spank.h is not here: scripts/deps hosts"
   want_cluster one
   start_slurm
-  local id spin=(timeout 120 sh -c 'while :; do :; done' of-slurm) nodes=(-N "$HOSTS" -n $((HOSTS * CPUS_OF_HOST)))
+  local id spin=(timeout 600 sh -c 'while :; do :; done' of-slurm) nodes=(-N "$HOSTS" -n $((HOSTS * CPUS_OF_HOST)))
 
   say "a step without --gang is none"
-  on_as_user node1 timeout 60 srun "${nodes[@]}" hostname | sort | uniq -c
+  on_as_user node1 timeout 300 srun "${nodes[@]}" hostname | sort | uniq -c
   [[ ! $(on node1 gang hosts | sed -n '/^ *ID /,$p') ]] || fail "there is a spanning job"
 
   say "srun --gang ${nodes[*]}: one spanning job, and scancel"
   on_as_user node1 srun --gang "${nodes[@]}" -J lu "${spin[@]}" >"$BED/log/srun" 2>&1 &
-  wait_until 60 "the step is a spanning job" is_spanning lu
+  wait_until "the step is a spanning job" is_spanning lu
   id=$(job_named lu)
   on node1 gang hosts
   on node1 gang hosts | grep -Eq "^ *$id +lu +$USER_OF_BED " || fail "the job is not the user's"
   has_slots_everywhere "$id"
   on_as_user node1 scancel "$(job_of_slurm lu)"
-  wait_until 60 "the job is gone everywhere" is_gone_everywhere lu
-  wait_until 60 "no task is left" no_spinner_is_left
+  wait_until "the job is gone everywhere" is_gone_everywhere lu
+  wait_until "no task is left" no_spinner_is_left
 
   say "two steps share the hosts"
   local other
   on_as_user node1 srun --gang "${nodes[@]}" -J lu "${spin[@]}" >"$BED/log/srun" 2>&1 &
   on_as_user node1 srun --gang "${nodes[@]}" -J mg "${spin[@]}" >"$BED/log/srun.other" 2>&1 &
-  wait_until 60 "one step is a spanning job" is_spanning lu
-  wait_until 60 "the other step is one, too" is_spanning mg
+  wait_until "one step is a spanning job" is_spanning lu
+  wait_until "the other step is one, too" is_spanning mg
   id=$(job_named lu) other=$(job_named mg)
   has_slots_everywhere "$id"
   has_slots_everywhere "$other"
   on node1 gang hosts | sed -n '/^ *ID /,$p'
   on_as_user node1 scancel -u "$USER_OF_BED"
-  wait_until 60 "the jobs are gone everywhere" is_gone_everywhere lu
-  wait_until 60 "the jobs are gone everywhere" is_gone_everywhere mg
-  wait_until 60 "no task is left" no_spinner_is_left
+  wait_until "the jobs are gone everywhere" is_gone_everywhere lu
+  wait_until "the jobs are gone everywhere" is_gone_everywhere mg
+  wait_until "no task is left" no_spinner_is_left
 
   say "salloc --gang: the steps within"
   on_as_user node1 salloc --gang -J sp "${nodes[@]}" srun -J sp "${spin[@]}" >"$BED/log/salloc" 2>&1 &
-  wait_until 60 "the step is a spanning job" is_spanning sp
+  wait_until "the step is a spanning job" is_spanning sp
   on_as_user node1 scancel -n sp
-  wait_until 60 "the job is gone everywhere" is_gone_everywhere sp
+  wait_until "the job is gone everywhere" is_gone_everywhere sp
 
   say "sbatch --gang --gang-class=interactive: the steps of the script"
   printf '#!/bin/sh\nsrun %s\n' "$(printf '%q ' "${spin[@]}")" >"$BED/home/script.sh"
   on_as_user node1 sbatch -J mg "${nodes[@]}" --gang --gang-class=interactive script.sh
-  wait_until 60 "the step is a spanning job" is_spanning mg
+  wait_until "the step is a spanning job" is_spanning mg
   on node1 gang hosts | grep -E ' mg +ada +interactive ' || fail "its class is not interactive"
   on_as_user node1 scancel "$(job_of_slurm mg)"
-  wait_until 60 "the job is gone everywhere" is_gone_everywhere mg
-  wait_until 60 "no task is left" no_spinner_is_left
+  wait_until "the job is gone everywhere" is_gone_everywhere mg
+  wait_until "no task is left" no_spinner_is_left
 
   say "a step of one node is a job of that host"
   on_as_user node1 srun --gang -w node1 -N 1 -n 1 -J ep "${spin[@]}" >"$BED/log/srun.one" 2>&1 &
-  wait_until 60 "the step is a job" is_local_job ep
+  wait_until "the step is a job" is_local_job ep
   ! is_spanning ep || fail "it spans hosts"
   on node1 gang ls
   on_as_user node1 scancel "$(job_of_slurm ep)"
-  wait_until 60 "the job is gone" is_gone_everywhere ep
+  wait_until "the job is gone" is_gone_everywhere ep
 
   say "the script of one node is a job of that host"
   printf '#!/bin/sh\n%s\n' "$(printf '%q ' "${spin[@]}")" >"$BED/home/script.sh"
   on_as_user node1 sbatch -J ft -w node1 -N 1 -n 1 --gang script.sh
-  wait_until 60 "the script is a job" is_local_job ft
+  wait_until "the script is a job" is_local_job ft
   on_as_user node1 scancel -n ft
-  wait_until 60 "the job is gone" is_gone_everywhere ft
+  wait_until "the job is gone" is_gone_everywhere ft
 
   say "a partition makes gangs of its steps, unless --no-gang says otherwise"
   sed -i 's/gang_spank.so$/& partitions=other,shared/' /etc/slurm/plugstack.conf
   on_as_user node1 srun "${nodes[@]}" -J bt "${spin[@]}" >"$BED/log/srun.partition" 2>&1 &
-  wait_until 60 "the step is a spanning job" is_spanning bt
+  wait_until "the step is a spanning job" is_spanning bt
   on_as_user node1 scancel -n bt
-  wait_until 60 "the job is gone everywhere" is_gone_everywhere bt
-  on_as_user node1 timeout 60 srun --no-gang "${nodes[@]}" -J cg bash -c 'sleep 1; cat /proc/self/cgroup' |
+  wait_until "the job is gone everywhere" is_gone_everywhere bt
+  on_as_user node1 timeout 300 srun --no-gang "${nodes[@]}" -J cg bash -c 'sleep 1; cat /proc/self/cgroup' |
     tee "$BED/log/srun.no" | grep -q '/job-' && fail "--no-gang made a gang: $(cat "$BED/log/srun.no")"
   sed -i 's/ partitions=.*//' /etc/slurm/plugstack.conf
 
   if has mpicc.mpich; then
     say "srun starts the ranks of MPICH"
+    rm -f "$BED/home/stop"
     mpicc.mpich -O2 -Wall -Werror -o "$BED/home/of-mpich" "$BED/src/barrier.c"
-    on_as_user node1 timeout 100 srun --gang --mpi=pmi2 "${nodes[@]}" -J is ./of-mpich 8 >"$BED/log/srun.mpich" 2>&1 &
+    on_as_user node1 timeout 600 srun --gang --mpi=pmi2 "${nodes[@]}" -J is ./of-mpich >"$BED/log/srun.mpich" 2>&1 &
     local running=$!
     (wait_for_span is $running) || fail "the step said: $(cat "$BED/log/srun.mpich")"
     has_slots_everywhere "$(job_named is)"
+    touch "$BED/home/stop"
     wait $running || fail "the step failed: $(cat "$BED/log/srun.mpich")"
     sed 's/^/    /' "$BED/log/srun.mpich"
-    wait_until 60 "the job is gone everywhere" is_gone_everywhere is
+    wait_until "the job is gone everywhere" is_gone_everywhere is
   fi
 
   say "express is for administrators, and the step runs without"
-  on_as_user node1 timeout 60 srun --gang --gang-class=express "${nodes[@]}" hostname >"$BED/log/srun.express" 2>&1 ||
+  on_as_user node1 timeout 300 srun --gang --gang-class=express "${nodes[@]}" hostname >"$BED/log/srun.express" 2>&1 ||
     fail "the step failed: $(cat "$BED/log/srun.express")"
   sed 's/^/    /' "$BED/log/srun.express"
   grep -q 'is no gang' "$BED/log/srun.express" || fail "nothing says that it is no gang"
@@ -165,9 +167,9 @@ case_slurm() {
   say "without a daemon the step runs, and one line says why"
   on node2 bash -c 'kill -KILL "$(cat /run/gangd.pid)"; rm -f /run/gangd.pid'
   rm -f "$BED/cluster"
-  on_as_user node1 timeout 100 srun --gang "${nodes[@]}" hostname >"$BED/log/srun.without" 2>&1 ||
+  on_as_user node1 timeout 300 srun --gang "${nodes[@]}" hostname >"$BED/log/srun.without" 2>&1 ||
     fail "the step failed: $(cat "$BED/log/srun.without")"
   sed 's/^/    /' "$BED/log/srun.without"
   on node2 systemctl restart gangd
-  wait_until 60 "the job is gone everywhere" is_gone_everywhere hostname
+  wait_until "the job is gone everywhere" is_gone_everywhere hostname
 }

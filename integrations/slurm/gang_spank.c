@@ -49,7 +49,8 @@ enum {
 };
 
 /* The steps that srun has not made; slurm.h of Slurm has these numbers. */
-static const uint32_t EXTERN_STEP = 0xfffffffc, BATCH_STEP = 0xfffffffb, INTERACTIVE_STEP = 0xfffffffa;
+static const uint32_t EXTERN_STEP = 0xfffffffc, BATCH_STEP = 0xfffffffb,
+                      INTERACTIVE_STEP = 0xfffffffa;
 
 /* A word of an option, and the number that it stands for. */
 struct word {
@@ -179,7 +180,7 @@ static int set_weight(int value, const char *argument, int remote)
 
 static struct spank_option offered[] = {
     {"gang", NULL, "run all tasks of a step at the same moments, on all nodes", 0, YES, want},
-    {"no-gang", NULL, "leave the step to Linux, also where the site makes steps gangs", 0, NO, want},
+    {"no-gang", NULL, "leave the step to Linux, also where the site makes gangs", 0, NO, want},
     {"gang-class", "class", "class of the gang: express, interactive, batch or standby", 1, 0,
      set_class},
     {"gang-weight", "weight", "weight among gangs of its class, 1 to 10000; by default 100", 1, 0,

@@ -34,8 +34,7 @@ wait_until() {
   done
 }
 
-# on HOST COMMAND… : as root of a host, in its cgroup and on its CPUs. Open MPI binds ranks by the
-# CPU numbers of the first host, which here are not those of the others.
+# on HOST COMMAND… : as root of a host, in its cgroup and on its CPUs.
 on() {
   local host=$1
   shift
@@ -44,7 +43,6 @@ on() {
     exec taskset -c "${cpus_of[$host]}" nsenter -t "${pid_of[$host]}" -m -n -u -i -p -C \
       env -i PATH=/run/bed/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
       LANG=C.UTF-8 TERM="${TERM:-dumb}" HOME=/root GANG_SOCKET="/run/gangd/$host.sock" \
-      OMPI_MCA_hwloc_base_binding_policy=none \
       bash -c 'cd /run/bed/home && exec "$@"' bash "$@"
   )
 }

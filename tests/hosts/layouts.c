@@ -1,4 +1,4 @@
-/* The texts of Slurm that gang_spank.c reads, as examples: names of hosts, numbers by host, words. */
+/* Texts of Slurm that gang_spank.c reads: names of hosts, numbers by host, words. */
 #include "gang_spank.c"
 
 static int failures;

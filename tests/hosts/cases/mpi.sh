@@ -27,7 +27,7 @@ case_openmpi() {
   want_cluster one
   mpicc.openmpi -O2 -Wall -Werror -o "$BED/home/of-openmpi" "$BED/src/barrier.c"
   printf "%s slots=$CPUS_OF_HOST\n" "${hosts[@]}" >"$BED/home/hosts.openmpi"
-  ranks_are_one_gang of-openmpi mpirun.openmpi --hostfile hosts.openmpi -x GANG=1 \
+  ranks_are_one_gang of-openmpi mpirun.openmpi --bind-to none --hostfile hosts.openmpi -x GANG=1 \
     -x LD_PRELOAD=/run/bed/lib/libgang-preload.so ./of-openmpi
 }
 

@@ -74,6 +74,7 @@ case_slurm() {
   start_slurm
   local id spin=(timeout 600 sh -c 'while :; do :; done' of-slurm) nodes=(-N "$HOSTS" -n $((HOSTS * CPUS_OF_HOST)))
 
+  on_as_user node1 srun --help | grep -q -- '--gang-class' || fail "srun --help has no --gang-class"
   say "a step without --gang is none"
   on_as_user node1 timeout 300 srun "${nodes[@]}" hostname | sort | uniq -c
   [[ ! $(on node1 gang hosts | sed -n '/^ *ID /,$p') ]] || fail "there is a spanning job"
@@ -126,6 +127,19 @@ case_slurm() {
   on node1 gang ls
   on_as_user node1 scancel "$(job_of_slurm ep)"
   wait_until "the job is gone" is_gone_everywhere ep
+
+  say "more tasks than CPUs: the gang has the CPUs of the step"
+  on_as_user node1 srun --gang -w node1 -N 1 -n $((CPUS_OF_HOST + 2)) --overcommit -J is "${spin[@]}" >"$BED/log/srun.over" 2>&1 &
+  wait_until "the step is a job" is_local_job is
+  on node1 gang ls | awk -v cpus="$CPUS_OF_HOST" '$2 == "is" && $6 != cpus { exit 1 }' || fail "it wants other CPUs: $(on node1 gang ls)"
+  on_as_user node1 scancel -n is
+  wait_until "the job is gone" is_gone_everywhere is
+
+  say "a heterogeneous job runs without"
+  on_as_user node1 timeout 300 srun --gang -N 1 -n 1 hostname : --gang -N 1 -n 1 hostname >"$BED/log/srun.het" 2>&1 ||
+    fail "the step failed: $(cat "$BED/log/srun.het")"
+  sed 's/^/    /' "$BED/log/srun.het"
+  grep -q 'heterogeneous' "$BED/log/srun.het" || fail "nothing says that it is no gang"
 
   say "the script of one node is a job of that host"
   printf '#!/bin/sh\n%s\n' "$(printf '%q ' "${spin[@]}")" >"$BED/home/script.sh"

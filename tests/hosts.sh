@@ -85,6 +85,13 @@ ln -s src "$BED/include"
 cp crates/libgang/include/gang.h integrations/slurm/* "$BED/src"
 cp docs/*.md tests/hosts/*.c "$BED/src"
 
-bound=(timeout --foreground --kill-after=20 "${LIMIT:-1700}")
-[[ ${cases[0]} != shell ]] || bound=()
-"${bound[@]}" "${inner[@]}" bash ${TRACE:+-x} tests/hosts/inside.sh "${cases[@]}"
+inside=("${inner[@]}" bash tests/hosts/inside.sh "${cases[@]}")
+if [[ ${cases[0]} == shell ]]; then
+  "${inside[@]}"
+else
+  # In the background, so that a signal is heard at once.
+  timeout --kill-after=20 "${LIMIT:-1700}" "${inside[@]}" &
+  child=$!
+  trap 'kill "$child"; wait "$child" || true; exit 130' INT TERM
+  wait "$child"
+fi

@@ -120,14 +120,19 @@ make_network() {
   ip link set bridge up
 }
 
-# ssh between the hosts, without questions.
+# ssh between the hosts, as root and as the user, without questions.
 make_ssh() {
   if ! has sshd; then return; fi
   mkdir -m 700 "$BED/home/.ssh"
   ssh-keygen -q -t ed25519 -N '' -f "$BED/home/.ssh/id_ed25519"
   cp "$BED/home/.ssh/id_ed25519.pub" "$BED/home/.ssh/authorized_keys"
-  printf 'Host *\n  StrictHostKeyChecking no\n  UserKnownHostsFile /dev/null\n  LogLevel ERROR\n' \
-    >"$BED/home/.ssh/config"
+  cat >/etc/ssh/ssh_config <<END
+Host *
+  IdentityFile /run/bed/home/.ssh/id_ed25519
+  StrictHostKeyChecking no
+  UserKnownHostsFile /dev/null
+  LogLevel ERROR
+END
   chown -R $UID_OF_BED:$UID_OF_BED "$BED/home/.ssh"
   mkdir -m 700 "$BED/sshd"
   ssh-keygen -q -t ed25519 -N '' -f "$BED/sshd/key"
@@ -139,6 +144,8 @@ HostKey /run/bed/sshd/key
 PidFile none
 UsePAM no
 StrictModes no
+PermitRootLogin yes
+AuthorizedKeysFile /run/bed/home/.ssh/authorized_keys
 PasswordAuthentication no
 SetEnv PATH=/run/bed/bin:/usr/local/bin:/usr/bin:/bin GANG_SOCKET=/run/gangd/$host.sock
 END

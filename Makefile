@@ -1,5 +1,6 @@
 # make demo                        two OpenMP programs, under plain Linux and as gangs, in a minute
 # make test                        all tests; ends with those that this machine made skip
+# make test-hosts                  hosts of a cluster on this machine, with etcd, MPI and Slurm, as root; CASES="page slurm" takes some
 # make test-vm                     what this machine may lack, in virtual ones: some minutes, as root
 # make test-nightly                what takes quiet or hours, as root; PARTS="figures distros" takes some of it
 # make check                       formatting, lints, documentation: no warning is left
@@ -34,6 +35,7 @@ SYSCONFDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/etc,$(PREFIX)/etc)
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 MANDIR := $(DESTDIR)$(PREFIX)/share/man
 LIBDIR ?= $(PREFIX)/lib
+SLURMDIR := $(DESTDIR)$(PREFIX)/share/gangd/slurm
 INCLUDEDIR := $(DESTDIR)$(PREFIX)/include
 FORTRANDIR := $(DESTDIR)$(LIBDIR)/gang/fortran
 PCDIR := $(DESTDIR)$(LIBDIR)/pkgconfig
@@ -44,7 +46,8 @@ FISHDIR := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 # Where rustup puts cargo, for shells that were open before.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: build check deb demo deps deps-check deps-demo deps-nightly deps-vm install test test-nightly test-vm \
+.PHONY: build check deb demo deps deps-check deps-demo deps-hosts deps-nightly deps-vm install test test-hosts \
+  test-nightly test-vm \
   uninstall web wheel
 
 deps:
@@ -53,10 +56,12 @@ deps-demo:
 	@scripts/deps build demo
 deps-check:
 	@scripts/deps check
+deps-hosts:
+	@scripts/deps build hosts
 deps-vm:
 	@scripts/deps build vm
 deps-nightly:
-	@scripts/deps build demo test vm distros
+	@scripts/deps build demo test hosts vm distros
 
 # The daemon raises programs, and the picture needs the kernel's record of context switches: both
 # take root. Without it the demo shows what is left.
@@ -70,6 +75,10 @@ demo: deps-demo build
 test: deps
 	@CARGO="$(CARGO)" tests/all.sh
 
+test-hosts: deps-hosts
+	$(CARGO) build --workspace --locked --lib --bins
+	tests/hosts.sh $(or $(CASES),all)
+
 test-vm: deps-vm deb
 	tests/vm.sh
 
@@ -81,7 +90,7 @@ check: deps-check
 	$(CARGO) clippy --workspace --locked --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --locked --no-deps --document-private-items
 	@if command -v shellcheck >/dev/null; then \
-	  shellcheck scripts/build-fortran scripts/build-wheel scripts/deps scripts/make-deb scripts/source-date scripts/target-dir demo/*.sh tests/*.sh tests/vm/init tests/vm/report tests/vm/*.sh .ci/run; fi
+	  shellcheck scripts/build-fortran scripts/build-wheel scripts/deps scripts/make-deb scripts/source-date scripts/target-dir demo/*.sh tests/*.sh tests/hosts/*.sh tests/hosts/cases/*.sh tests/vm/init tests/vm/report tests/vm/*.sh .ci/run; fi
 
 build:
 	$(CARGO) build --release --locked -p gang -p gangd -p gang-doctor -p gang-lab -p gang-trace -p libgang
@@ -108,7 +117,7 @@ install:
 	  -a -x "$(BUILT)/gang-doctor" -a -x "$(BUILT)/gang-trace" -a -e "$(BUILT)/libgang.so.1" || \
 	  { echo "$(BUILT) lacks programs or libgang: run 'make build' first" >&2; exit 1; }
 	install -d "$(BINDIR)" "$(SBINDIR)" "$(LIBEXECDIR)" "$(MANDIR)/man1" "$(MANDIR)/man5" "$(MANDIR)/man8" \
-	  "$(BASHDIR)" "$(ZSHDIR)" "$(FISHDIR)" "$(INCLUDEDIR)" "$(PCDIR)"
+	  "$(BASHDIR)" "$(ZSHDIR)" "$(FISHDIR)" "$(INCLUDEDIR)" "$(PCDIR)" "$(SLURMDIR)"
 	install -m 644 "$(BUILT)/libgang.so.1" "$(BUILT)/libgang.a" "$(DESTDIR)$(LIBDIR)"
 	strip --strip-unneeded "$(DESTDIR)$(LIBDIR)/libgang.so.1"
 	strip --strip-debug "$(DESTDIR)$(LIBDIR)/libgang.a"
@@ -118,6 +127,8 @@ install:
 	install -m 644 crates/libgang/include/gang.h crates/libgang/include/GangUserAPI.h "$(INCLUDEDIR)"
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' \
 	  crates/libgang/gang.pc.in > "$(PCDIR)/gang.pc"
+	install -m 644 integrations/slurm/gang_spank.c integrations/slurm/plugstack.conf integrations/slurm/slurm.conf \
+	  "$(SLURMDIR)"
 	if test -e "$(BUILT)/fortran/gang.mod"; then \
 	  install -d "$(FORTRANDIR)" && \
 	  install -m 644 "$(BUILT)/fortran/gang.mod" "$(BUILT)/fortran/gang_c.mod" \
@@ -169,5 +180,7 @@ uninstall:
 	  "$(PCDIR)/gang-fortran.pc"
 	rm -f "$(DESTDIR)$(LIBDIR)/libgang_fortran.a"
 	rmdir "$(FORTRANDIR)" "$(DESTDIR)$(LIBDIR)/gang" 2>/dev/null || true
+	rm -f "$(SLURMDIR)/gang_spank.c" "$(SLURMDIR)/plugstack.conf" "$(SLURMDIR)/slurm.conf"
+	rmdir "$(SLURMDIR)" "$(DESTDIR)$(PREFIX)/share/gangd" 2>/dev/null || true
 	rm -f "$(BASHDIR)/gang" "$(ZSHDIR)/_gang" "$(FISHDIR)/gang.fish"
 	rmdir "$(LIBEXECDIR)" 2>/dev/null || true

@@ -16,7 +16,7 @@ if [[ ! ${GANG_SIGNALS_HEARD-} ]] && env --default-signal true 2>/dev/null; then
   GANG_SIGNALS_HEARD=1 exec env --default-signal bash tests/all.sh "$@"
 fi
 cargo=${CARGO:-cargo}
-scripts=(deps install deb units web)
+scripts=(deps install deb units web hosts)
 packages=(--workspace)
 of_libtest=()
 if [[ ${1-} == --nightly ]]; then

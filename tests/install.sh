@@ -64,6 +64,7 @@ promised=(
   usr/libexec/gangd/gang-{doctor,lab,trace}
   usr/sbin/gangd
   usr/share/bash-completion/completions/gang
+  usr/share/gangd/slurm/{gang_spank.c,plugstack.conf,slurm.conf}
   usr/share/fish/vendor_completions.d/gang.fish
   usr/share/man/{man1/gang.1,man5/gangd.toml.5,man8/gangd.8}
   usr/share/zsh/site-functions/_gang
@@ -84,7 +85,7 @@ grep -qx 'ExecStart=/usr/sbin/gangd.*' "$work/package/lib/systemd/system/gangd.s
   fail "the unit does not start what was installed"
 run_make uninstall DESTDIR="$work/package" PREFIX=/usr LIBDIR=$libdir UNITDIR=/lib/systemd/system
 [[ ! $(files "$work/package") ]] || fail "make uninstall left: $(files "$work/package")"
-for own in etc/gangd usr/libexec/gangd "$libdir/gang"; do
+for own in etc/gangd usr/libexec/gangd usr/share/gangd "$libdir/gang"; do
   [[ ! -e $work/package/$own ]] || fail "make uninstall left the directory $own"
 done
 echo "ok: a package has what is promised, and nothing else"

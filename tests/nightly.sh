@@ -15,6 +15,7 @@
 #   surroundings  all cases of tests/surroundings with all backends
 #   storms    a million seeds of tests/storm, and twenty thousand of clusters
 #   faults    tests/storm/faults.sh: storms find the faults that are kept beside them
+#   hosts     tests/hosts.sh all: clusters with etcd, MPI and Slurm
 #   vm        tests/vm.sh: other kernels, clocks, suspends, systemd
 #   distros   the two commands of the README in fresh roots of Debian and Ubuntu
 set -euo pipefail
@@ -36,6 +37,10 @@ part() {
       SEEDS=0..20000 cargo test --quiet --locked --package gang-cluster --test storm
       ;;
     faults) tests/storm/faults.sh ;;
+    hosts)
+      cargo build --quiet --workspace --locked --lib --bins
+      tests/hosts.sh all
+      ;;
     vm) tests/vm.sh ;;
     distros) tests/distros.sh ;;
     *) printf 'tests/nightly.sh: there is no part %s\n' "$1" >&2 && return 2 ;;
@@ -43,7 +48,7 @@ part() {
 }
 
 parts=("$@")
-((${#parts[@]})) || parts=(figures busy quota spaces user stopped starts surroundings storms faults vm distros)
+((${#parts[@]})) || parts=(figures busy quota spaces user stopped starts surroundings storms faults hosts vm distros)
 outcomes=()
 failures=0
 for part in "${parts[@]}"; do

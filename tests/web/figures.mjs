@@ -66,8 +66,18 @@ await measure({ cpus: 16, jobs: 20 }, async ({ page, web, address, bytes }) => {
   console.log(`gang web, 20 jobs, one browser, 10 updates/s: ${share.toFixed(2)} % of a CPU over ${SECONDS} s`);
 });
 
-for (const slice_ns of [10_000_000, 1_000_000]) await measure({ cpus: 128, jobs: 200, slice_ns }, async ({ page, web }) => {
-  const machine = `128 CPUs, 200 jobs, slices of ${slice_ns / 1e6} ms`;
+const MACHINES = [
+  { cpus: 128, jobs: 200, slice_ns: 10_000_000 },
+  { cpus: 128, jobs: 200, slice_ns: 1_000_000 },
+  { cpus: 64, jobs: 20, slice_ns: 10_000_000, hosts: 64 },
+];
+for (const of of MACHINES) await measure(of, async ({ page, web }) => {
+  const matrix = of.hosts ? `, the matrix of ${of.hosts} hosts` : "";
+  const machine = `${of.cpus} CPUs, ${of.jobs} jobs, slices of ${of.slice_ns / 1e6} ms${matrix}`;
+  if (of.hosts) {
+    await page.getByRole("link", { name: "All hosts" }).click();
+    await page.locator(".hostmatrix canvas[data-painted]").waitFor();
+  }
   await pause(3000);
   const before = cpu_ms(web.pid);
   const gaps = await page.evaluate(

@@ -4,6 +4,8 @@ use anyhow::Result;
 use gang_protocol::client::Client;
 use gang_protocol::error::ClientError;
 use gang_protocol::paths::Surroundings;
+use gang_protocol::v1;
+use gang_view::spanning::Spanning;
 
 use crate::{leftovers, start};
 
@@ -19,6 +21,29 @@ pub fn connect(daemon: &Surroundings) -> Result<Client> {
         }
         error.into()
     })
+}
+
+/// A job as this host has it.
+pub enum Part<'a> {
+    /// A job of this host, or its part of one that spans hosts.
+    Here(Box<v1::ShowJob_Reply>),
+    /// It spans other hosts than this one.
+    Elsewhere(Spanning<'a>),
+}
+
+/// Asks for a job, of which the cluster has what it has.
+///
+/// # Errors
+/// Those of the daemon; that there is no such job, where the cluster has none either.
+pub fn part_here<'a>(
+    client: &mut Client,
+    job: i64,
+    of_cluster: Option<Spanning<'a>>,
+) -> Result<Part<'a>, ClientError> {
+    match (client.show_job(job), of_cluster) {
+        (Err(ClientError::NoSuchJob { .. }), Some(of)) => Ok(Part::Elsewhere(of)),
+        (reply, _) => reply.map(|reply| Part::Here(Box::new(reply))),
+    }
 }
 
 /// Connects to a daemon, and starts one of the user's where none listens. That one takes over the

@@ -10,6 +10,7 @@ use std::{
 use fake::{Fake, Place, gang_beside, job, stderr, stdout, write_script};
 use gang_harness::wait_until;
 use gang_protocol::v1;
+use gang_view::fixture::{self, SPANNING};
 
 #[test]
 fn ls_is_a_table_and_json() {
@@ -48,6 +49,82 @@ fn ls_shows_not_measured_and_no_slot_apart() {
         shown.lines().nth(1).unwrap().contains("50.0 %  not measured    24.5 s")
     };
     assert!(column(not_measured) && !column(no_slot));
+}
+
+/// A daemon of host `a` with a job of its own, and a part of the first of two spanning jobs.
+fn in_a_cluster() -> Fake {
+    let jobs = vec![job(3, "sp"), job(SPANNING, "lu")];
+    Fake { cluster: Some(fixture::cluster()), ..Fake::with_jobs(jobs) }
+}
+
+#[test]
+fn ls_lists_jobs_of_other_hosts_that_span_some() {
+    let place = in_a_cluster().place();
+    let shown = stdout(&place.output(&["ls"]));
+    let rows: Vec<Vec<&str>> =
+        shown.lines().map(|line| line.split("  ").filter(|it| !it.is_empty()).collect()).collect();
+    let cells = |row: usize| rows[row].iter().map(|cell| cell.trim()).collect::<Vec<_>>();
+    assert_eq!(cells(0)[..7], ["ID", "NAME", "OWNER", "CLASS", "STATE", "CPUS", "HOSTS"]);
+    assert_eq!(cells(1)[..7], ["3", "sp", "root", "interactive", "suspended", "2", "-"]);
+    assert_eq!(cells(2)[..2], ["1000000000", "lu"]);
+    assert_eq!(cells(2)[6], "a:2,b:2");
+    assert_eq!(
+        cells(3),
+        [
+            "1000000001",
+            "evil\\u{1b}[2J",
+            "ben",
+            "batch",
+            "has no entries",
+            "-",
+            "c:4,gone:1, not here",
+            "-",
+            "0.0 %",
+            "-",
+            "-"
+        ]
+    );
+    assert_eq!(rows.len(), 4);
+    let json: serde_json::Value =
+        serde_json::from_str(&stdout(&place.output(&["ls", "--json"]))).unwrap();
+    assert_eq!(json["jobs"].as_array().unwrap().len(), 2);
+    assert_eq!(json["spanning"][1]["cpus"][0], serde_json::json!({ "host": "c", "cpus": 4 }));
+
+    let alone = Fake { cluster: Some(fixture::cluster()), ..Fake::new() }.place();
+    assert_eq!(stdout(&alone.output(&["ls"])).lines().count(), 3);
+}
+
+#[test]
+fn show_and_why_know_jobs_that_span_hosts() {
+    let place = in_a_cluster().place();
+    // A part of it is here, and it has the name once.
+    let here = stdout(&place.output(&["show", "lu"]));
+    assert!(here.starts_with("job 1000000000: lu\n  owner               root\n"), "{here}");
+    assert!(here.contains("\n  rows of the frame   0-7 of 16 (50.0 %)\n"), "{here}");
+    assert!(here.contains("\nb        2  0-1      -          away, lost\n"), "{here}");
+    let elsewhere = stdout(&place.output(&["show", "1000000001"]));
+    assert!(elsewhere.contains("  spans               2 hosts, none of them this one\n"));
+    let json = |command: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&stdout(&place.output(command))).unwrap()
+    };
+    let shown = json(&["show", "--json", "lu"]);
+    assert_eq!(
+        (shown["details"]["id"].as_i64(), shown["hosts"][1]["name"].as_str()),
+        (Some(SPANNING), Some("b"))
+    );
+    let shown = json(&["show", "--json", "1000000001"]);
+    assert!(shown.get("details").is_none());
+    assert_eq!(shown["spanning"]["home"], "c");
+
+    let text = stdout(&place.output(&["why", "1000000001"]));
+    assert!(text.contains("Its host c takes no part in slots of jobs that span hosts"), "{text}");
+    let text = stdout(&place.output(&["why", "lu"]));
+    assert!(text.contains("It has lost the host b"), "{text}");
+    let verdict = json(&["why", "--json", "1000000001"]);
+    assert!(verdict["figures"].is_null());
+    assert_eq!(verdict["findings"][0]["kind"], "no_entries");
+    let missing = place.output(&["show", "1000000002"]);
+    assert!(stderr(&missing).contains("there is no job 1000000002"));
 }
 
 #[test]
@@ -169,7 +246,7 @@ fn jobs_are_suspended_resumed_and_signalled() {
     }
     assert_eq!(
         fake.calls(),
-        ["Suspend(3)", "ListJobs()", "Resume(3)", "Kill(3, 15)", "Kill(3, 10)"]
+        ["Suspend(3)", "ListJobs()", "GetCluster()", "Resume(3)", "Kill(3, 15)", "Kill(3, 10)"]
     );
 }
 

@@ -215,12 +215,19 @@ impl Client {
         }
     }
 
-    /// The cluster that the daemon is in; none where it is in none.
+    /// The cluster that the daemon is in; none where it is in none, as is a daemon of a version
+    /// that knows no clusters.
+    ///
+    /// # Errors
+    /// Those of the connection.
     pub fn cluster(&mut self) -> Result<Option<v1::Cluster>, ClientError> {
         let doing = "asking for the cluster".to_owned();
         let reply: Result<v1::GetCluster_Reply, _> =
             self.connection.call("GetCluster", v1::GetCluster_Args {}, doing);
-        reply.map(|reply| reply.cluster)
+        match reply {
+            Err(ClientError::Unsupported { .. }) => Ok(None),
+            reply => reply.map(|reply| reply.cluster),
+        }
     }
 
     /// Makes a job without processes and returns its id. The job ends if this client goes before

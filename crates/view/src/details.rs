@@ -7,6 +7,7 @@ use gang_protocol::v1;
 
 use crate::figures::{FIGURES, Figure};
 use crate::live::JobView;
+use crate::spanning::Spanning;
 use crate::table::{Align, render};
 use crate::values::{duration, gain, word};
 use crate::why::crowd;
@@ -80,18 +81,25 @@ fn absence(figure: &Figure, job: &v1::Job) -> Option<&'static str> {
     }
 }
 
-/// A job and its processes, at a moment (UTC), as wide as a terminal is. Everything unprintable is
+/// A job and its processes, and its hosts where it spans some, at a moment (UTC), as wide as a
+/// terminal is. Everything unprintable is
 /// escaped.
-pub fn text(reply: &v1::ShowJob_Reply, now_ns: i64, width: Option<usize>) -> String {
+pub fn text(
+    reply: &v1::ShowJob_Reply,
+    spanning: Option<Spanning<'_>>,
+    now_ns: i64,
+    width: Option<usize>,
+) -> String {
     let mut out = String::new();
     // Nothing fails that is written to a string.
-    let _ = write(&mut out, reply, now_ns, width);
+    let _ = write(&mut out, reply, spanning, now_ns, width);
     out
 }
 
 fn write(
     out: &mut String,
     reply: &v1::ShowJob_Reply,
+    spanning: Option<Spanning<'_>>,
     now_ns: i64,
     width: Option<usize>,
 ) -> std::fmt::Result {
@@ -121,6 +129,9 @@ fn write(
     for culprit in measured.and_then(|it| it.lost_to.as_ref()).into_iter().flatten() {
         let v1::Culprit { name, pid, sched_policy, ns } = culprit;
         line("lost to", &format!("{name} ({pid}, {sched_policy}): {}", duration(*ns)))?;
+    }
+    if let Some(spanning) = spanning {
+        out.push_str(&spanning.text(width));
     }
     let of_cpus = measured.and_then(|measured| measured.per_cpu.as_deref());
     by_cpu(&mut *out, of_cpus.unwrap_or_default(), width)?;
@@ -155,11 +166,21 @@ mod tests {
     use crate::fixture;
 
     #[test]
+    fn a_part_is_shown_with_the_hosts_of_its_job() {
+        let cluster = fixture::cluster();
+        let spanning = Spanning::find(Some(&cluster), fixture::SPANNING);
+        let details = fixture::job(fixture::SPANNING, "lu");
+        let shown = text(&v1::ShowJob_Reply { details, processes: None }, spanning, 0, None);
+        assert!(shown.contains("  threads             2\n"), "{shown}");
+        assert!(shown.ends_with(&spanning.unwrap().text(None)), "{shown}");
+    }
+
+    #[test]
     fn too_many_threads_are_shown_with_their_limit() {
         let of = |threads, single_threads| {
             let state = v1::JobState::too_many_threads;
             let details = v1::Job { threads, state, single_threads, ..fixture::job(1, "bomb") };
-            text(&v1::ShowJob_Reply { details, processes: None }, 0, None)
+            text(&v1::ShowJob_Reply { details, processes: None }, None, 0, None)
         };
         let state =
             "  state               too many threads: no slots with more than 4096 threads\n";
@@ -171,7 +192,7 @@ mod tests {
     #[test]
     fn what_lowers_the_share_of_a_job_is_shown() {
         let job = v1::Job { overhead: 0.013, user_cap: Some(0.5), ..fixture::job(1, "pool") };
-        let shown = |details| text(&v1::ShowJob_Reply { details, processes: None }, 0, None);
+        let shown = |details| text(&v1::ShowJob_Reply { details, processes: None }, None, 0, None);
         let capped = shown(job);
         for line in ["pays for switches   1.3 %", "owner's cap         50.0 %"] {
             assert!(capped.contains(line), "{capped}");
@@ -185,7 +206,7 @@ mod tests {
         let of = |kept_by: Option<&str>| {
             let kept_by = kept_by.map(str::to_owned);
             let details = v1::Job { kept_by, ..fixture::job(1, "lodged") };
-            text(&v1::ShowJob_Reply { details, processes: None }, 0, None)
+            text(&v1::ShowJob_Reply { details, processes: None }, None, 0, None)
         };
         let left = "  guarantee left      ";
         for by in ["cpu.max of /user.slice", "cpu.rt_runtime_us of /cpu/step"] {
@@ -206,7 +227,7 @@ mod tests {
         let crowded = v1::Crowded { size: 1500, size_max: 875, takes_ns, others_ns, edge_ns };
         let state = v1::JobState::too_many_threads;
         let details = v1::Job { state, crowded: Some(crowded), ..fixture::job(1, "pool") };
-        let text = text(&v1::ShowJob_Reply { details, processes: None }, 0, None);
+        let text = text(&v1::ShowJob_Reply { details, processes: None }, None, 0, None);
         let state = "no slots with 1500 threads, which take 1.5 ms to switch; there is 1 ms\n";
         assert!(text.contains(state), "{text}");
     }
@@ -215,7 +236,7 @@ mod tests {
     fn a_job_that_is_left_to_linux_is_shown_so() {
         let of = |uncontended| {
             let details = v1::Job { uncontended, ..fixture::job(1, "lu") };
-            text(&v1::ShowJob_Reply { details, processes: None }, 0, None)
+            text(&v1::ShowJob_Reply { details, processes: None }, None, 0, None)
         };
         let state =
             "  state               running, left to Linux as long as nobody else wants a CPU\n";
@@ -228,7 +249,7 @@ mod tests {
         let of = |slots| {
             let mut details = v1::Job { slots, ..fixture::job(1, "sleeps") };
             details.measured.as_mut().unwrap().coscheduled = None;
-            text(&v1::ShowJob_Reply { details, processes: None }, 0, None)
+            text(&v1::ShowJob_Reply { details, processes: None }, None, 0, None)
         };
         assert!(of(0).contains("had no slot yet"), "{}", of(0));
         assert!(of(7).contains("wanted no CPU in its slots yet"), "{}", of(7));
@@ -242,7 +263,7 @@ mod tests {
                 v1::Job { threads, single_threads: Some(true), ..fixture::job(1, "server") };
             let tids = Some(tids.collect());
             let process = v1::Process { pid: 7, threads, command: "serve".into(), tids };
-            text(&v1::ShowJob_Reply { details, processes: Some(vec![process]) }, 0, None)
+            text(&v1::ShowJob_Reply { details, processes: Some(vec![process]) }, None, 0, None)
         };
         assert!(of(8..9).contains("  threads             1, without their processes\n"));
         let two = of(8..10);

@@ -184,6 +184,12 @@ pub const FIGURES: &[Figure] = &[
     figure("cpu_list", "on CPUs", Text, "CPUs that the job has, or had last", |view| {
         text(cpu_list(&view.job.cpu_list))
     }),
+    Figure {
+        column: Some(Column { rank: 1, heading: "HOSTS", widths: (7, 16), optional: true }),
+        ..figure("hosts", "hosts", Text, "CPUs of the job by host, where it spans hosts", |view| {
+            text(view.hosts.as_deref()?)
+        })
+    },
     figure("weight", "weight", Percent, "Weight of the job; 100 % is the default", |view| {
         Some(Whole(view.job.weight))
     })
@@ -564,7 +570,7 @@ mod tests {
     #[test]
     fn a_job_without_measurements_has_no_measured_value() {
         let job = v1::Job { measured: None, ..fixture::job(3, "lu") };
-        let view = JobView { job, owner: "root".into(), rates: Default::default() };
+        let view = JobView { job, owner: "root".into(), hosts: None, rates: Default::default() };
         for figure in FIGURES.iter().filter(|figure| figure.measured) {
             assert_eq!(figure.value(&view), None, "{}", figure.name);
         }

@@ -115,3 +115,89 @@ pub fn status() -> v1::Status {
         load_average: 1.5,
     }
 }
+
+/// The first number of a job that spans hosts.
+pub const SPANNING: i64 = 1_000_000_000;
+
+/// A cluster as its host `a` has read it. Host `b` is away, `c` takes no part. The first job has
+/// half of the rows on `a` and `b`, and has lost `b`; the second is on other hosts.
+pub fn cluster() -> v1::Cluster {
+    let clock = v1::HostClock { source: "chrony".into(), offset_ns: 1, bound_ns: 50_000 };
+    let a = v1::Host {
+        name: "a".into(),
+        cpus: 4,
+        is_this: true,
+        shares_kernel: true,
+        adjusts: true,
+        is_alive: true,
+        clock: Some(clock),
+        unwilling: None,
+        revision: Some(7),
+        threads: Some(3),
+        parts: Some(vec![SPANNING]),
+    };
+    let b = v1::Host {
+        name: "b".into(),
+        is_this: false,
+        shares_kernel: false,
+        adjusts: false,
+        is_alive: false,
+        clock: None,
+        revision: None,
+        threads: None,
+        parts: None,
+        ..a.clone()
+    };
+    let c = v1::Host {
+        name: "c".into(),
+        is_this: false,
+        shares_kernel: false,
+        adjusts: false,
+        unwilling: Some("its clock may be 5000 µs off".into()),
+        parts: Some(vec![]),
+        ..a.clone()
+    };
+    let cpus =
+        |host: &str, cpus| v1::HostCpus { host: host.into(), cpus, ranks: None, allowed: None };
+    let columns = |host: &str| v1::Columns { host: host.into(), columns: vec![0, 1] };
+    let here = v1::SpanningJob {
+        id: SPANNING,
+        name: "lu".into(),
+        owner: "ann".into(),
+        owner_uid: 1000,
+        class: v1::Class::batch,
+        weight: 100,
+        home: "a".into(),
+        cpus: vec![cpus("a", 2), cpus("b", 2)],
+        wanted: v1::Wanted::run,
+        rows: (0..8).collect(),
+        columns: vec![columns("a"), columns("b")],
+        lost: vec!["b".into()],
+        awaited: vec![],
+        launched_as: None,
+        registered_at_ns: 0,
+        missing: None,
+    };
+    let elsewhere = v1::SpanningJob {
+        id: SPANNING + 1,
+        name: "evil\u{1b}[2J".into(),
+        owner: "ben".into(),
+        home: "c".into(),
+        cpus: vec![cpus("c", 4), cpus("gone", 1)],
+        rows: vec![],
+        columns: vec![],
+        lost: vec![],
+        ..here.clone()
+    };
+    v1::Cluster {
+        name: "lab".into(),
+        host: "a".into(),
+        unreachable: None,
+        revision: 9,
+        slice_ns: Some(20_000_000),
+        frame: Some(16),
+        hosts: vec![a, b, c],
+        jobs: vec![here, elsewhere],
+        faults: vec![],
+    }
+}

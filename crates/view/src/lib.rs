@@ -10,6 +10,7 @@ pub mod figures;
 pub mod fixture;
 pub mod live;
 pub mod metrics;
+pub mod spanning;
 pub mod table;
 pub mod top;
 pub mod values;

@@ -11,11 +11,14 @@
 //! job that has all it can have gets a finding that says so.
 
 mod findings;
+mod hosts;
 
 pub use findings::crowd;
 use gang_protocol::name::escaped;
 use gang_protocol::v1::{Job, JobState, Status};
 use serde::Serialize;
+
+use crate::spanning::Spanning;
 
 /// The evidence for a judgement.
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +28,8 @@ pub struct Evidence<'a> {
     pub status: &'a Status,
     /// All jobs of the daemon; this one may be among them.
     pub jobs: &'a [&'a Job],
+    /// The job on all of its hosts, where it spans some.
+    pub spanning: Option<Spanning<'a>>,
 }
 
 /// The figures that the findings rest on; absent is what was not measured.
@@ -89,6 +94,17 @@ pub enum Kind {
     WeakGuarantee,
     GangShareMax,
     NotMeasured,
+    Entries,
+    NoEntries,
+    RanksAwaited,
+    Released,
+    Killed,
+    HostLost,
+    HostAway,
+    HostUnwilling,
+    NoProcesses,
+    PartMissing,
+    EtcdAway,
 }
 
 /// One reason.
@@ -106,7 +122,8 @@ pub struct Finding {
 pub struct Verdict {
     pub job: i64,
     pub name: String,
-    pub figures: Derived,
+    /// Absent for a job that has no part on this host.
+    pub figures: Option<Derived>,
     /// The weightiest first.
     pub findings: Vec<Finding>,
 }
@@ -116,11 +133,12 @@ const SLOT_LEAST_NS: i64 = 500_000_000;
 
 /// Why the job is as it is.
 pub fn judge(evidence: Evidence<'_>) -> Verdict {
-    let Evidence { job, .. } = evidence;
+    let Evidence { job, spanning, .. } = evidence;
     let figures = Derived::of(evidence);
     let mut found: Vec<Finding> = match findings::standing(job) {
         // Nothing else explains a job that has no slots.
         Some(finding) => vec![finding],
+        None if spanning.is_some_and(|of| of.job.rows.is_empty()) => Vec::new(),
         None => {
             let looks: [fn(Evidence<'_>, &Derived) -> Option<Finding>; 15] = [
                 findings::width,
@@ -146,8 +164,20 @@ pub fn judge(evidence: Evidence<'_>) -> Verdict {
     found.extend(findings::decided(job));
     found.extend(findings::kept(job));
     found.extend(findings::not_measured(job));
+    // A part that is suspended says so itself.
+    let is_said = found.iter().any(|finding| finding.kind == Kind::Suspended);
+    let on_hosts = spanning.into_iter().flat_map(hosts::findings);
+    found.extend(on_hosts.filter(|finding| !is_said || finding.kind != Kind::Suspended));
     found.sort_by_key(|finding| finding.grade);
-    Verdict { job: job.id, name: job.name.clone(), figures, findings: found }
+    Verdict { job: job.id, name: job.name.clone(), figures: Some(figures), findings: found }
+}
+
+/// Why a job that spans hosts, and has no part on this one, is as it is: by the registry alone.
+pub fn judge_elsewhere(spanning: Spanning<'_>) -> Verdict {
+    let mut found = hosts::findings(spanning);
+    found.sort_by_key(|finding| finding.grade);
+    let job = spanning.job;
+    Verdict { job: job.id, name: job.name.clone(), figures: None, findings: found }
 }
 
 /// Whether a job wants CPUs.
@@ -157,7 +187,7 @@ fn competes(job: &Job) -> bool {
 }
 
 impl Derived {
-    fn of(Evidence { job, status, jobs }: Evidence<'_>) -> Derived {
+    fn of(Evidence { job, status, jobs, .. }: Evidence<'_>) -> Derived {
         let measured = job.measured.as_ref();
         let measured_slot_ns = measured.map_or(0, |it| it.slot_ns);
         let slot_ns = (measured_slot_ns * job.cpus) as f64;

@@ -6,6 +6,7 @@ use anyhow::Result;
 use gang_protocol::name::escaped;
 use gang_protocol::paths::Surroundings;
 use gang_protocol::v1;
+use gang_view::spanning::{self, Spanning};
 
 use crate::cli::Listing;
 use crate::connect::connect;
@@ -63,7 +64,7 @@ fn text(cluster: &v1::Cluster, width: Option<usize>) -> Result<String, std::fmt:
             ("SHARE", Align::Right),
             ("HOSTS", Align::Left),
         ];
-        let rows: Vec<Vec<String>> = cluster.jobs.iter().map(|it| job(cluster, it)).collect();
+        let rows: Vec<Vec<String>> = Spanning::all(Some(cluster)).map(job).collect();
         out += &render(&columns, &rows, width);
     }
     for job in &cluster.jobs {
@@ -78,23 +79,17 @@ fn text(cluster: &v1::Cluster, width: Option<usize>) -> Result<String, std::fmt:
 }
 
 fn host(host: &v1::Host) -> Vec<String> {
-    let state = match (&host.unwilling, host.is_alive) {
-        (_, false) => "away".to_owned(),
-        (Some(why), true) => format!("takes no part: {}", escaped(why)),
-        (None, true) if host.is_this => "this host".to_owned(),
-        (None, true) => "alive".to_owned(),
-    };
     let clock = host.clock.as_ref();
     let none = || "-".to_owned();
     let source = match clock {
         Some(_) if host.shares_kernel && !host.is_this => "as here".to_owned(),
-        Some(clock) => escaped(&clock.source).to_string(),
+        Some(clock) => clock.source.clone(),
         None => none(),
     };
     vec![
-        escaped(&host.name).to_string(),
+        host.name.clone(),
         host.cpus.to_string(),
-        state,
+        spanning::host_state(host),
         source,
         clock.map_or_else(none, |clock| duration(clock.bound_ns)),
         host.threads.map_or_else(none, |threads| threads.to_string()),
@@ -102,29 +97,16 @@ fn host(host: &v1::Host) -> Vec<String> {
     ]
 }
 
-fn job(cluster: &v1::Cluster, job: &v1::SpanningJob) -> Vec<String> {
-    let state = match job.wanted {
-        v1::Wanted::run if !job.lost.is_empty() => {
-            format!("has lost {}", escaped(&job.lost.join(", ")))
-        }
-        v1::Wanted::run if !job.awaited.is_empty() => {
-            format!("awaits ranks on {}", escaped(&job.awaited.join(", ")))
-        }
-        v1::Wanted::run => "runs".to_owned(),
-        v1::Wanted::suspend => "suspended".to_owned(),
-        v1::Wanted::kill => "is killed".to_owned(),
-        v1::Wanted::release => "released".to_owned(),
-    };
-    let share = cluster.frame.map(|frame| job.rows.len() as f64 / frame.max(1) as f64);
-    let hosts = job.cpus.iter().map(|of| format!("{}:{}", escaped(&of.host), of.cpus));
+fn job(of: Spanning<'_>) -> Vec<String> {
+    let job = of.job;
     vec![
         job.id.to_string(),
-        escaped(&job.name).to_string(),
-        escaped(&job.owner).to_string(),
+        job.name.clone(),
+        job.owner.clone(),
         word(&job.class),
-        state,
-        share.map_or_else(|| "-".to_owned(), percent),
-        hosts.collect::<Vec<_>>().join(","),
+        of.state(),
+        of.share().map_or_else(|| "-".to_owned(), percent),
+        spanning::places(job),
     ]
 }
 

@@ -3,21 +3,28 @@
 use anyhow::Result;
 use gang_protocol::job_ref::resolve;
 use gang_protocol::paths::Surroundings;
-use gang_view::why::{Evidence, judge};
+use gang_view::spanning::Spanning;
+use gang_view::why::{Evidence, judge, judge_elsewhere};
 
 use crate::cli::Show;
-use crate::connect::connect;
+use crate::connect::{Part, connect, part_here};
 use crate::show_values::print_json;
 use crate::table::terminal_width;
 
 pub fn why(args: &Show, daemon: &Surroundings) -> Result<()> {
     let mut client = connect(daemon)?;
     let id = resolve(&mut client, &args.job.job)?;
-    let job = client.show_job(id)?.details;
-    let status = client.status()?.status;
-    let jobs = client.list_jobs()?.jobs;
-    let jobs: Vec<_> = jobs.iter().collect();
-    let verdict = judge(Evidence { job: &job, status: &status, jobs: &jobs });
+    let cluster = client.cluster()?;
+    let spanning = Spanning::find(cluster.as_ref(), id);
+    let verdict = match part_here(&mut client, id, spanning)? {
+        Part::Here(shown) => {
+            let status = client.status()?.status;
+            let jobs = client.list_jobs()?.jobs;
+            let jobs: Vec<_> = jobs.iter().collect();
+            judge(Evidence { job: &shown.details, status: &status, jobs: &jobs, spanning })
+        }
+        Part::Elsewhere(of) => judge_elsewhere(of),
+    };
     if args.listing.json {
         return print_json(&verdict);
     }

@@ -27,6 +27,8 @@ pub const NO_THREAD: i64 = i32::MAX as i64;
 pub struct Fake {
     pub status: v1::Status,
     pub jobs: Vec<v1::Job>,
+    /// Absent: it is in none.
+    pub cluster: Option<v1::Cluster>,
     pub violations: Vec<v1::Violation>,
     /// Refuses whatever needs permission.
     pub refuses: bool,
@@ -46,6 +48,7 @@ impl Fake {
         Self {
             status: status(),
             jobs: Vec::new(),
+            cluster: None,
             violations: Vec::new(),
             refuses: false,
             refuses_processes: false,
@@ -191,8 +194,10 @@ impl v1::VarlinkInterface for Fake {
     }
 
     fn get_cluster(&self, call: &mut dyn v1::Call_GetCluster) -> varlink::Result<()> {
-        self.record("GetCluster()".into());
-        call.reply(None)
+        if !self.obeys {
+            self.record("GetCluster()".into());
+        }
+        call.reply(self.cluster.clone())
     }
 
     fn register(

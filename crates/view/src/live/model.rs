@@ -11,6 +11,7 @@ use gang_protocol::v1;
 use super::past::{Past, SPAN_NS};
 use super::rates::Looks;
 use super::snapshot::{JobView, Link, Snapshot, Trouble, with_causes};
+use crate::spanning::{self, Spanning};
 use crate::values;
 
 /// A clock that slices are counted by, and one that never goes back.
@@ -37,6 +38,7 @@ pub struct Model {
     socket: Option<String>,
     status: Option<Arc<v1::Status>>,
     jobs: Arc<[JobView]>,
+    cluster: Option<Arc<v1::Cluster>>,
     /// Not in a snapshot yet.
     ended: Vec<v1::Row>,
     coming: Arc<[v1::Row]>,
@@ -54,6 +56,7 @@ impl Model {
             socket: None,
             status: None,
             jobs: Arc::default(),
+            cluster: None,
             ended: Vec::new(),
             coming: Arc::default(),
             past: Past::default(),
@@ -78,13 +81,26 @@ impl Model {
         self.status = Some(Arc::new(status));
     }
 
+    /// The cluster that the daemon is in. What did not change stays the same value, so that it
+    /// need not be sent again.
+    pub fn cluster(&mut self, cluster: Option<v1::Cluster>) {
+        if self.cluster.as_deref() != cluster.as_ref() {
+            self.cluster = cluster.map(Arc::new);
+        }
+    }
+
+    /// The jobs of the daemon. Where they are, the cluster says that was heard last.
     pub fn jobs(&mut self, mut jobs: Vec<v1::Job>, at: Moment) {
         jobs.sort_by_key(|job| job.id);
         self.looks.add(&jobs, at.instant);
+        let all = Spanning::all(self.cluster.as_deref());
+        let places: BTreeMap<i64, String> =
+            all.map(|of| (of.job.id, spanning::places(of.job))).collect();
         let view = |job: v1::Job| {
             let named = || values::owner(job.owner_uid).into();
             let owner = self.owners.entry(job.owner_uid).or_insert_with(named).clone();
-            JobView { rates: self.looks.rates(job.id), owner, job }
+            let hosts = places.get(&job.id).map(|places| places.as_str().into());
+            JobView { rates: self.looks.rates(job.id), owner, hosts, job }
         };
         self.jobs = jobs.into_iter().map(view).collect();
     }
@@ -136,6 +152,7 @@ impl Model {
             link: self.link.clone(),
             status: self.status.clone(),
             jobs: self.jobs.clone(),
+            cluster: self.cluster.clone(),
             ended: std::mem::take(&mut self.ended).into(),
             coming: self.coming.clone(),
             past: self.past.clone(),
@@ -242,6 +259,26 @@ mod tests {
         assert!(snapshot.job(4).is_none() && snapshot.coming.is_empty());
         model.connected(Path::new("/run/a.sock"));
         assert!(model.snapshot(at(start, 1_000)).link.is_up());
+    }
+
+    #[test]
+    fn jobs_that_span_hosts_say_where_they_are() {
+        let start = Instant::now();
+        let mut model = Model::new("host");
+        let look = |model: &mut Model, cluster| {
+            model.cluster(cluster);
+            model.jobs(
+                vec![fixture::job(3, "sp"), fixture::job(fixture::SPANNING, "lu")],
+                at(start, 0),
+            );
+            model.snapshot(at(start, 0))
+        };
+        let first = look(&mut model, Some(fixture::cluster()));
+        let hosts: Vec<_> = first.jobs.iter().map(|view| view.hosts.as_deref()).collect();
+        assert_eq!(hosts, [None, Some("a:2,b:2")]);
+        let again = look(&mut model, Some(fixture::cluster()));
+        assert!(Arc::ptr_eq(&first.cluster.unwrap(), &again.cluster.unwrap()));
+        assert!(look(&mut model, None).jobs[1].hosts.is_none());
     }
 
     #[test]

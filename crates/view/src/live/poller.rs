@@ -183,6 +183,7 @@ impl Look {
         };
         if is_due(self.status_at, pace.status) {
             self.model.status(client.status()?.status);
+            self.model.cluster(client.cluster()?);
             self.status_at = Some(at.instant);
         }
         let asked = Moment::now();

@@ -8,6 +8,7 @@ use gang_protocol::v1;
 use serde::Serialize;
 
 use super::{Past, Rates};
+use crate::spanning::Spanning;
 use crate::values::owner;
 
 /// All that a view shows. Cheap to clone and to keep.
@@ -22,6 +23,8 @@ pub struct Snapshot {
     pub status: Option<Arc<v1::Status>>,
     /// By id; as they were heard last.
     pub jobs: Arc<[JobView]>,
+    /// As it was heard last; absent where the daemon is in none.
+    pub cluster: Option<Arc<v1::Cluster>>,
     /// Rows that have ended since the snapshot before. A view that missed a snapshot finds them in
     /// `past`.
     pub ended: Arc<[v1::Row]>,
@@ -38,6 +41,11 @@ impl Snapshot {
         Some(&self.jobs[at])
     }
 
+    /// The job of that number, where it spans hosts.
+    pub fn spanning(&self, id: i64) -> Option<Spanning<'_>> {
+        Spanning::find(self.cluster.as_deref(), id)
+    }
+
     /// The row whose slice is under way at a moment (UTC); absent where no job has one.
     pub fn row_at(&self, moment_ns: i64) -> Option<&v1::Row> {
         self.coming.iter().find(|row| row.start_ns <= moment_ns && moment_ns < row.end_ns)
@@ -51,13 +59,16 @@ pub struct JobView {
     pub job: v1::Job,
     /// The name of its user.
     pub owner: Arc<str>,
+    /// Its CPUs by host, where it spans hosts: `a:4,b:4`.
+    pub hosts: Option<Arc<str>>,
     pub rates: Rates,
 }
 
 impl JobView {
     /// A job that was looked at once, so that no rates are known.
     pub fn alone(job: v1::Job) -> JobView {
-        JobView { owner: owner(job.owner_uid).into(), job, rates: Rates::default() }
+        let owner = owner(job.owner_uid).into();
+        JobView { owner, job, hosts: None, rates: Rates::default() }
     }
 }
 

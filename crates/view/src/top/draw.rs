@@ -11,13 +11,17 @@ use super::state::{Mode, State};
 use super::{frame, jobs, pages};
 use crate::figures::CLASSES;
 use crate::live::{Link, Snapshot, Trouble};
+use crate::spanning;
 use crate::table::wrapped;
 use crate::values::{count, duration, percent, size, word};
 
 /// Smaller ones cannot show a job with its figures.
 const LEAST: (u16, u16) = (40, 8);
 
-const HEADER: u16 = 3;
+/// Lines of the heading; the last is that of the cluster.
+fn header_lines(snapshot: &Snapshot) -> u16 {
+    3 + u16::from(snapshot.cluster.is_some())
+}
 
 /// Most lines of matrix and timeline, beside the heading, where there are few CPUs.
 const FRAME_LINES: (u16, u16) = (8, 16);
@@ -32,7 +36,7 @@ pub fn draw(state: &mut State, look: Look, now_ns: i64, area: Rect, buffer: &mut
         put(buffer, area, 0, vec![Span::raw(text)]);
         return;
     }
-    let (header, rest) = split(area, HEADER);
+    let (header, rest) = split(area, header_lines(&state.snapshot));
     let (body, footer) = split(rest, rest.height - 1);
     draw_header(state, look, now_ns, header, buffer);
     match &state.mode {
@@ -53,7 +57,7 @@ pub fn height(snapshot: &Snapshot) -> u16 {
     let jobs = u16::try_from(snapshot.jobs.len()).unwrap_or(u16::MAX).clamp(1, 10_000);
     // At half of the height, matrix and timeline are as long as they would be.
     let frame = FRAME_LINES.0.max(super::grid::cpus(snapshot).min(64) as u16) + 1;
-    HEADER + (jobs + 1).max(frame) + frame + 1
+    header_lines(snapshot) + (jobs + 1).max(frame) + frame + 1
 }
 
 /// The lines of matrix and timeline: half of the room at most.
@@ -111,7 +115,7 @@ fn draw_header(state: &State, look: Look, now_ns: i64, area: Rect, buffer: &mut 
             let text = format!("{what} for {age}, looking for it again{known}");
             put(buffer, area, 0, vec![Span::styled(look.text(&text), look.bad())]);
             let reason = wrapped(&look.text(reason), area.width.into());
-            for (line, text) in (1..HEADER).zip(&reason) {
+            for (line, text) in (1..area.height).zip(&reason) {
                 put(buffer, area, line, vec![Span::raw(text)]);
             }
         }
@@ -124,6 +128,12 @@ fn draw_header(state: &State, look: Look, now_ns: i64, area: Rect, buffer: &mut 
             }
             let last = last_line(snapshot, status, area.width.into());
             put(buffer, area, 2, vec![Span::raw(look.text(&last))]);
+            if let Some(cluster) = &snapshot.cluster {
+                let parts = spanning::summary(cluster, |job| snapshot.job(job).is_some());
+                let text = look.text(&parts.join("  "));
+                let style = if cluster.unreachable.is_some() { look.bad() } else { Style::new() };
+                put(buffer, area, 3, vec![Span::styled(text, style)]);
+            }
         }
     }
     if state.is_paused {

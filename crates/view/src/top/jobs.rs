@@ -23,13 +23,18 @@ const WIDE_ONLY: u8 = 3;
 /// Narrowest that a name is cut to; columns are left out before.
 const NAME_MIN: usize = 10;
 
+/// The width of ids: of jobs of this host, and of jobs that span hosts.
+const ID_WIDTHS: (usize, usize) = (5, 10);
+
 /// The letter with a space, and the id with one.
-const BEFORE_NAME: usize = 2 + 6;
+const fn before_name(id: usize) -> usize {
+    2 + id + 1
+}
 
 /// The least width, in columns of a terminal, at which no figure is left out.
 pub const WIDTH_OF_ALL: usize = {
     // The name of a job takes what the others leave.
-    let mut width = BEFORE_NAME + NAME_MIN;
+    let mut width = before_name(ID_WIDTHS.1) + NAME_MIN;
     let mut at = 2;
     while at < FIGURES.len() {
         if let Some(column) = &FIGURES[at].column {
@@ -54,9 +59,14 @@ fn abbreviated(word: &str) -> &str {
     }
 }
 
-/// The cells of a line, each cut and padded to its width.
-fn line(widths: &[usize], name: usize, first: [&str; 2], cells: &[(String, bool)]) -> String {
-    let mut out = format!("{:>5} {} ", cut(first[0], 5), padded(first[1], name, false));
+/// The cells of a line, each cut and padded to its width; the first are id and name.
+fn line(
+    widths: &[usize],
+    [id, name]: [usize; 2],
+    first: [&str; 2],
+    cells: &[(String, bool)],
+) -> String {
+    let mut out = format!("{} {} ", padded(first[0], id, true), padded(first[1], name, false));
     for ((cell, is_figure), width) in cells.iter().zip(widths).filter(|(_, width)| **width > 0) {
         out.push_str(&padded(cell, *width, *is_figure));
         out.push(' ');
@@ -97,6 +107,11 @@ pub fn draw(state: &mut State, look: Look, area: Rect, buffer: &mut Buffer) {
         return;
     }
     let is_wide = area.width >= WIDE;
+    let spans_hosts = |view: &JobView| view.hosts.is_some();
+    let id = match state.snapshot.jobs.iter().any(spans_hosts) {
+        true => ID_WIDTHS.1,
+        false => ID_WIDTHS.0,
+    };
     let columns = columns(&state.snapshot.jobs);
     let width_of = |column: &Column| match (is_wide, column.rank) {
         (true, _) => column.widths.1,
@@ -107,19 +122,19 @@ pub fn draw(state: &mut State, look: Look, area: Rect, buffer: &mut Buffer) {
     // A space is before each column.
     let left = |widths: &[usize]| {
         let used: usize = widths.iter().filter(|width| **width > 0).map(|width| width + 1).sum();
-        usize::from(area.width).saturating_sub(BEFORE_NAME + used)
+        usize::from(area.width).saturating_sub(before_name(id) + used)
     };
     while left(&widths) < NAME_MIN {
         let shown = (0..widths.len()).filter(|at| widths[*at] > 0);
         let Some(last) = shown.max_by_key(|at| columns[*at].1.rank) else { break };
         widths[last] = 0;
     }
-    let name = left(&widths);
+    let first = [id, left(&widths)];
 
     let heading =
         |(figure, column): &(&Figure, &Column)| (column.heading.to_owned(), figure.is_number());
     let titles: Vec<_> = columns.iter().map(heading).collect();
-    let heading = format!("  {}", line(&widths, name, ["ID", "NAME"], &titles));
+    let heading = format!("  {}", line(&widths, first, ["ID", "NAME"], &titles));
     put(buffer, area, 0, vec![Span::styled(heading, look.bold())]);
 
     let table = Rect { y: area.y + 1, height: area.height - 1, ..area };
@@ -146,8 +161,8 @@ pub fn draw(state: &mut State, look: Look, area: Rect, buffer: &mut Buffer) {
         };
         let cells: Vec<_> = columns.iter().zip(&widths).map(cell).collect();
         let id = view.job.id.to_string();
-        let called = marked(&look.text(&view.job.name), name, look);
-        let text = line(&widths, name, [&id, &called], &cells);
+        let called = marked(&look.text(&view.job.name), first[1], look);
+        let text = line(&widths, first, [&id, &called], &cells);
         let is_chosen = chosen == Some(at);
         let style = match (is_chosen, is_out(&view.job.state)) {
             (true, _) => look.chosen(),

@@ -41,6 +41,7 @@ mod tests {
         let mut jobs = [(3, "lu"), (4, "sp"), (5, "cg")].map(|(id, name)| JobView {
             job: fixture::job(id, name),
             owner: if id == 4 { "ann".into() } else { "root".into() },
+            hosts: (id == 4).then(|| "a:2,b:2".into()),
             rates: Default::default(),
         });
         jobs[1].job.measured = None;

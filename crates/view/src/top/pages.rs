@@ -61,12 +61,14 @@ pub fn draw_details(state: &State, look: Look, now_ns: i64, area: Rect, buffer: 
         Some(Err(reason)) => reason.clone(),
         Some(Ok(reply)) => {
             let snapshot = &state.snapshot;
+            let spanning = snapshot.spanning(*job);
             let jobs: Vec<&v1::Job> = snapshot.jobs.iter().map(|view| &view.job).collect();
             let verdict = snapshot.status.as_ref().map_or_else(String::new, |status| {
-                let verdict = judge(Evidence { job: &reply.details, status, jobs: &jobs });
+                let verdict =
+                    judge(Evidence { job: &reply.details, status, jobs: &jobs, spanning });
                 format!("{}\n\n", verdict.paragraph())
             });
-            verdict + &details::text(reply, now_ns, Some(width))
+            verdict + &details::text(reply, spanning, now_ns, Some(width))
         }
     };
     // The text is escaped already, line by line.

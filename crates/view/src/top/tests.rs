@@ -119,21 +119,44 @@ fn where_a_program_says_how_far_it_is_there_is_a_column() {
     let mut jobs: Vec<v1::Job> = two_jobs().jobs.iter().map(|view| view.job.clone()).collect();
     let at_ns = NOW_NS - 2000 * MS;
     jobs[0].progress = Some(v1::Progress { done: 420.0, total: 1000.0, at_ns });
-    let snapshot = model(2, jobs).snapshot(at(NOW_NS));
+    let snapshot = model(2, jobs.clone()).snapshot(at(NOW_NS));
     compare("80x24-done", &seen(&mut State::new(snapshot.clone()), PLAIN, (80, 24)));
     let wide = seen(&mut State::new(snapshot.clone()), PLAIN, (200, 60));
     assert!(wide.contains(" DONE%") && wide.contains(" 42.0"), "{wide}");
-    let all = seen(&mut State::new(snapshot.clone()), PLAIN, (WIDTH_OF_ALL as u16, 60));
+    let mut spanning = model(2, Vec::new());
+    spanning.cluster(Some(fixture::cluster()));
+    jobs[0].id = fixture::SPANNING;
+    spanning.jobs(jobs, at(NOW_NS));
+    let spanning = spanning.snapshot(at(NOW_NS));
+    let all = seen(&mut State::new(spanning), PLAIN, (WIDTH_OF_ALL as u16, 60));
     let headings = FIGURES.iter().filter_map(|figure| Some(figure.column.as_ref()?.heading));
     headings.for_each(|heading| assert!(all.contains(heading), "no {heading}:\n{all}"));
     let details = snapshot.jobs[0].job.clone();
-    let text = details::text(&v1::ShowJob_Reply { details, processes: None }, NOW_NS, None);
+    let text = details::text(&v1::ShowJob_Reply { details, processes: None }, None, NOW_NS, None);
     let lines = [
         "  done                42.0 %\n",
         "  work done           420 of 1000\n",
         "  work reported       2.0 s ago\n",
     ];
     assert!(text.contains(&lines.concat()), "{text}");
+}
+
+#[test]
+fn jobs_that_span_hosts_are_marked() {
+    let mut jobs = two_jobs().jobs.iter().map(|view| view.job.clone()).collect::<Vec<_>>();
+    jobs[1].id = fixture::SPANNING;
+    let mut model = model(2, Vec::new());
+    let mut look = |cluster| {
+        model.cluster(Some(cluster));
+        model.jobs(jobs.clone(), at(NOW_NS));
+        model.snapshot(at(NOW_NS))
+    };
+    let snapshot = look(fixture::cluster());
+    compare("80x24-cluster", &seen(&mut State::new(snapshot), PLAIN, (80, 24)));
+    let away = v1::Cluster { unreachable: Some("no\u{1b} answer".into()), ..fixture::cluster() };
+    let shown = seen(&mut State::new(look(away)), PLAIN, (80, 24));
+    assert!(shown.contains("2 of 3 hosts alive  etcd away: no\\u{1b} answer"), "{shown}");
+    assert_eq!(shown.lines().count(), 24);
 }
 
 #[test]

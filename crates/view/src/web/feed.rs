@@ -17,7 +17,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use super::minutes::{Minutes, Past};
-use super::wire::{Frame, Gone, Job, Row, Status};
+use super::wire::{Cluster, Frame, Gone, Job, Row, Status};
 use crate::live::{Link, Pace, Poller, SPAN_NS, Snapshot};
 use crate::values;
 
@@ -31,6 +31,7 @@ pub struct Shot {
     pub snapshot: Snapshot,
     has_new_status: bool,
     has_new_jobs: bool,
+    has_new_cluster: bool,
     next: OnceLock<Bytes>,
     whole: OnceLock<Bytes>,
 }
@@ -42,11 +43,15 @@ impl Shot {
             .is_none_or(|before| pointer(&before.snapshot.status) != pointer(&snapshot.status));
         let has_new_jobs =
             before.is_none_or(|before| !Arc::ptr_eq(&before.snapshot.jobs, &snapshot.jobs));
+        let cluster = |of: &Option<Arc<v1::Cluster>>| of.as_ref().map(Arc::as_ptr);
+        let has_new_cluster = before
+            .is_none_or(|before| cluster(&before.snapshot.cluster) != cluster(&snapshot.cluster));
         Shot {
             number: before.map_or(0, |before| before.number + 1),
             snapshot,
             has_new_status,
             has_new_jobs,
+            has_new_cluster,
             next: OnceLock::new(),
             whole: OnceLock::new(),
         }
@@ -65,25 +70,23 @@ impl Shot {
         if had.is_some_and(|had| had + 1 == self.number) {
             self.next.get_or_init(|| {
                 let ended = self.snapshot.ended.iter();
-                let frame = self.frame(self.has_new_status, self.has_new_jobs, ended);
-                event("frame", &frame)
+                event("frame", &self.frame(false, ended))
             })
         } else {
             self.whole.get_or_init(|| {
                 let past = self.snapshot.past.since(self.snapshot.at_ns - SPAN_NS);
-                event("begin", &self.frame(true, true, past))
+                event("begin", &self.frame(true, past))
             })
         }
         .clone()
     }
 
-    fn frame<'a>(
-        &'a self,
-        with_status: bool,
-        with_jobs: bool,
-        ended: impl Iterator<Item = &'a v1::Row>,
-    ) -> Frame<'a> {
-        let Snapshot { at_ns, status, jobs, coming, .. } = &self.snapshot;
+    /// What is new since the shot before, or all of it.
+    fn frame<'a>(&'a self, is_whole: bool, ended: impl Iterator<Item = &'a v1::Row>) -> Frame<'a> {
+        let Snapshot { at_ns, status, jobs, cluster, coming, .. } = &self.snapshot;
+        let with_status = is_whole || self.has_new_status;
+        let with_jobs = is_whole || self.has_new_jobs;
+        let with_cluster = is_whole || self.has_new_cluster;
         let mut rows: Vec<Row> = ended.map(Row::from).collect();
         let ended = rows.len();
         rows.extend(coming.iter().map(Row::from));
@@ -91,6 +94,7 @@ impl Shot {
             at_ns: *at_ns,
             status: status.as_deref().filter(|_| with_status).map(Status::from),
             jobs: with_jobs.then(|| jobs.iter().map(Job::from).collect()),
+            cluster: cluster.as_deref().filter(|_| with_cluster).map(Cluster::from),
             rows,
             ended,
         }
@@ -231,6 +235,7 @@ mod tests {
         let rows = |slices: std::ops::Range<i64>| {
             slices.map(|slice| fixture::row(slice, 10 * MS, &[(1, &[0, 1])])).collect::<Vec<_>>()
         };
+        model.cluster(Some(fixture::cluster()));
         model.frame(rows(0..6), at(40));
         let first = Shot::new(model.snapshot(at(40)), None);
         model.frame(rows(4..9), at(70));
@@ -246,6 +251,8 @@ mod tests {
         assert_eq!((name.as_str(), slices(&next)), ("frame", vec![4, 5, 6, 7, 8]));
         assert_eq!((whole["ended"].as_i64(), next["ended"].as_i64()), (Some(4), Some(3)));
         assert!(next.get("jobs").is_none() && next.get("status").is_none());
+        assert_eq!(whole["cluster"]["jobs"][0]["rows"], "0-7");
+        assert!(next.get("cluster").is_none());
         let (name, missed) = json(&third.event(Some(first.number)));
         assert_eq!((name.as_str(), slices(&missed)), ("begin", (0..12).collect()));
     }

@@ -90,14 +90,13 @@ fn look(view: &JobView, at_ns: i64) -> Look {
 mod tests {
     use super::*;
     use crate::fixture;
-    use crate::live::Rates;
 
     const S: i64 = 1_000_000_000;
 
     fn view(id: i64, registered_at_ns: i64) -> JobView {
         let mut job = fixture::job(id, "x");
         job.registered_at_ns = registered_at_ns;
-        JobView { job, owner: "root".into(), rates: Rates::default() }
+        JobView::alone(job)
     }
 
     #[test]

@@ -25,8 +25,9 @@ use super::wire::{Details, EndedJob};
 use super::{Endpoint, Serving, WebError, actions, assets, stream};
 use crate::live::Snapshot;
 use crate::metrics;
+use crate::spanning::Spanning;
 use crate::values::Owners;
-use crate::why::{Evidence, judge};
+use crate::why::{Evidence, judge, judge_elsewhere};
 
 /// Calls to the daemon at a time, beside the one that looks on; it gives one user 64 connections.
 pub const CALLS_MAX: usize = 8;
@@ -141,14 +142,25 @@ async fn details(
     let job = number(&job)?;
     let shot = rooms.feed.now();
     let details = rooms.call(move |client| {
-        let shown = client.show_job(job)?;
+        let shown = match client.show_job(job) {
+            Err(error @ ClientError::NoSuchJob { .. }) => {
+                let cluster = client.cluster()?;
+                let elsewhere = Spanning::find(cluster.as_ref(), job).ok_or(error)?;
+                let why = judge_elsewhere(elsewhere).paragraph();
+                return Ok(Details { why, processes: None, lost_to: None });
+            }
+            shown => shown?,
+        };
         let seen = shot.as_deref().and_then(|shot| why_in(&shown.details, &shot.snapshot));
         // Nothing was seen of the daemon yet, or it was late with its last answer.
         let why = match seen {
             Some(why) => why,
             None => {
                 let (status, jobs) = (client.status()?.status, client.list_jobs()?.jobs);
-                why(&shown.details, &status, &jobs.iter().collect::<Vec<_>>())
+                let (jobs, cluster) = (jobs.iter().collect::<Vec<_>>(), client.cluster()?);
+                let spanning = Spanning::find(cluster.as_ref(), job);
+                judge(Evidence { job: &shown.details, status: &status, jobs: &jobs, spanning })
+                    .paragraph()
             }
         };
         let lost_to = shown.details.measured.and_then(|measured| measured.lost_to);
@@ -161,11 +173,8 @@ async fn details(
 fn why_in(job: &v1::Job, snapshot: &Snapshot) -> Option<String> {
     let status = snapshot.status.as_deref()?;
     let jobs: Vec<&v1::Job> = snapshot.jobs.iter().map(|view| &view.job).collect();
-    Some(why(job, status, &jobs))
-}
-
-fn why(job: &v1::Job, status: &v1::Status, jobs: &[&v1::Job]) -> String {
-    judge(Evidence { job, status, jobs }).paragraph()
+    let spanning = snapshot.spanning(job.id);
+    Some(judge(Evidence { job, status, jobs: &jobs, spanning }).paragraph())
 }
 
 async fn past(

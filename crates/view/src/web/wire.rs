@@ -11,6 +11,7 @@ use serde::{Serialize, Serializer};
 
 use crate::figures::{FIGURES, Figure};
 use crate::live::{JobView, SPAN_NS};
+use crate::spanning::{self, Spanning};
 use crate::values;
 
 /// Once, at the beginning of a stream.
@@ -45,6 +46,9 @@ pub struct Frame<'a> {
     pub status: Option<Status<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jobs: Option<Vec<Job<'a>>>,
+    /// At the beginning of a stream, absent also where the daemon is in none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<Cluster<'a>>,
     /// First the rows that ended since the frame before, then the coming rows, which replace all
     /// earlier coming rows.
     pub rows: Vec<Row>,
@@ -118,6 +122,83 @@ impl Serialize for Job<'_> {
     }
 }
 
+/// The cluster that the daemon is in.
+#[derive(Debug, Serialize)]
+pub struct Cluster<'a> {
+    name: &'a str,
+    /// The name of the daemon's host in it.
+    host: &'a str,
+    unreachable: Option<&'a str>,
+    slice_ns: Option<i64>,
+    frame: Option<i64>,
+    hosts: Vec<ClusterHost<'a>>,
+    jobs: Vec<SpanningJob<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct ClusterHost<'a> {
+    name: &'a str,
+    cpus: i64,
+    is_alive: bool,
+    /// Its state in a few words.
+    state: String,
+}
+
+#[derive(Debug, Serialize)]
+struct SpanningJob<'a> {
+    id: i64,
+    name: &'a str,
+    owner: &'a str,
+    class: &'a v1::Class,
+    /// In a few words.
+    state: String,
+    /// Its CPUs by host: `a:4,b:4`.
+    hosts: String,
+    share: Option<f64>,
+    /// A list, such as `0-7`; empty while it has no entries.
+    rows: String,
+    /// Hosts, each with the CPUs of it that the job has in its rows, as a list.
+    columns: Vec<(&'a str, String)>,
+    registered_at_ns: i64,
+}
+
+/// A list of numbers that is empty where there are none.
+fn list(numbers: &[i64]) -> String {
+    if numbers.is_empty() { String::new() } else { values::cpu_list(numbers) }
+}
+
+impl<'a> From<&'a v1::Cluster> for Cluster<'a> {
+    fn from(cluster: &'a v1::Cluster) -> Cluster<'a> {
+        let host = |host: &'a v1::Host| ClusterHost {
+            name: &host.name,
+            cpus: host.cpus,
+            is_alive: host.is_alive,
+            state: spanning::host_state(host),
+        };
+        let job = |of: Spanning<'a>| SpanningJob {
+            id: of.job.id,
+            name: &of.job.name,
+            owner: &of.job.owner,
+            class: &of.job.class,
+            state: of.state(),
+            hosts: spanning::places(of.job),
+            share: of.share(),
+            rows: list(&of.job.rows),
+            columns: of.job.columns.iter().map(|it| (&*it.host, list(&it.columns))).collect(),
+            registered_at_ns: of.job.registered_at_ns,
+        };
+        Cluster {
+            name: &cluster.name,
+            host: &cluster.host,
+            unreachable: cluster.unreachable.as_deref(),
+            slice_ns: cluster.slice_ns,
+            frame: cluster.frame,
+            hosts: cluster.hosts.iter().map(host).collect(),
+            jobs: Spanning::all(Some(cluster)).map(job).collect(),
+        }
+    }
+}
+
 /// The answer about one job.
 #[derive(Debug, Serialize)]
 pub struct Details {
@@ -139,7 +220,6 @@ pub struct EndedJob {
 mod tests {
     use super::*;
     use crate::fixture;
-    use crate::live::Rates;
 
     #[test]
     fn rows_are_short() {
@@ -157,7 +237,7 @@ mod tests {
         let mut job = fixture::job(3, "<b>\u{202e}");
         job.measured = None;
         job.not_measured = Some("no BPF".to_owned());
-        let view = JobView { job, owner: "root".into(), rates: Rates::default() };
+        let view = JobView::alone(job);
         let json = serde_json::to_value(Job::from(&view)).unwrap();
         assert_eq!(json["name"], "<b>\u{202e}");
         assert_eq!(json["not_measured"], "no BPF");
@@ -176,6 +256,23 @@ mod tests {
         ] {
             assert!(json.get(absent).is_none(), "{absent}");
         }
+    }
+
+    #[test]
+    fn jobs_of_all_hosts_have_short_rows_and_columns() {
+        let json = serde_json::to_value(Cluster::from(&fixture::cluster())).unwrap();
+        assert_eq!(
+            (json["frame"].as_i64(), json["slice_ns"].as_i64()),
+            (Some(16), Some(20_000_000))
+        );
+        assert_eq!(json["hosts"][1]["state"], "away");
+        let jobs = &json["jobs"];
+        assert_eq!(
+            (jobs[0]["rows"].as_str(), jobs[0]["hosts"].as_str()),
+            (Some("0-7"), Some("a:2,b:2"))
+        );
+        assert_eq!(jobs[0]["columns"], serde_json::json!([["a", "0-1"], ["b", "0-1"]]));
+        assert_eq!((jobs[1]["rows"].as_str(), jobs[1]["share"].as_f64()), (Some(""), Some(0.0)));
     }
 
     #[test]

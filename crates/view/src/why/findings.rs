@@ -51,11 +51,11 @@ fn too_few(job: &Job) -> String {
     }
 }
 
-fn finding(kind: Kind, grade: Grade, text: String) -> Option<Finding> {
+pub fn finding(kind: Kind, grade: Grade, text: String) -> Option<Finding> {
     Some(Finding { kind, grade, text, advice: None })
 }
 
-fn advised(kind: Kind, grade: Grade, text: String, advice: String) -> Option<Finding> {
+pub fn advised(kind: Kind, grade: Grade, text: String, advice: String) -> Option<Finding> {
     Some(Finding { kind, grade, text, advice: Some(advice) })
 }
 
@@ -254,7 +254,8 @@ pub fn overhead(Evidence { job, .. }: Evidence<'_>, _: &Derived) -> Option<Findi
 }
 
 /// The share of the job, and the owners of the rest.
-pub fn share(Evidence { job, status, jobs }: Evidence<'_>, figures: &Derived) -> Option<Finding> {
+pub fn share(evidence: Evidence<'_>, figures: &Derived) -> Option<Finding> {
+    let Evidence { job, status, jobs, .. } = evidence;
     let wanted = figures.share_wanted;
     if wanted >= 1.0 - SHARE_TOLERANCE {
         return finding(

@@ -39,11 +39,30 @@ fn verdict_of(job: Job, change: impl FnOnce(&mut Status)) -> Verdict {
     change(&mut status);
     let other = fixture::job(4, "sp");
     let jobs = [&job, &other];
-    judge(Evidence { job: &job, status: &status, jobs: &jobs })
+    judge(Evidence { job: &job, status: &status, jobs: &jobs, spanning: None })
 }
 
 fn kinds(job: Job, change: impl FnOnce(&mut Status)) -> Vec<(Kind, Grade)> {
     verdict_of(job, change).findings.iter().map(|found| (found.kind, found.grade)).collect()
+}
+
+#[test]
+fn a_part_has_the_reasons_of_all_hosts() {
+    let status = fixture::status();
+    let mut cluster = fixture::cluster();
+    let found = |job: Job, cluster: &v1::Cluster| {
+        let spanning = Spanning::find(Some(cluster), fixture::SPANNING);
+        let verdict = judge(Evidence { job: &job, status: &status, jobs: &[&job], spanning });
+        verdict.findings.iter().map(|found| found.kind).collect::<Vec<_>>()
+    };
+    let kinds = found(healthy(), &cluster);
+    assert!(kinds.starts_with(&[Kind::HostLost]), "{kinds:?}");
+    assert!(kinds.contains(&Kind::Entries) && kinds.contains(&Kind::Coscheduled), "{kinds:?}");
+    (cluster.jobs[0].wanted, cluster.jobs[0].rows) = (v1::Wanted::suspend, vec![]);
+    let suspended = Job { state: JobState::suspended, ..healthy() };
+    assert_eq!(found(suspended, &cluster), [Kind::Suspended, Kind::HostLost]);
+    cluster.jobs[0].wanted = v1::Wanted::release;
+    assert_eq!(found(healthy(), &cluster), [Kind::Released, Kind::HostLost]);
 }
 
 #[test]

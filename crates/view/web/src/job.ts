@@ -5,8 +5,8 @@ import { Charts } from "./charts.js";
 import { element, Figures, say } from "./dom.js";
 import type { Machine } from "./machine.js";
 import { details, past, Refused } from "./server.js";
-import { duration, helpOf, printable, titleOf, valueOf } from "./text.js";
-import { CLASSES, type Class, type Details, type Figure, type Hello, type Job, type Past } from "./wire.js";
+import { duration, helpOf, moment, percent, printable, titleOf, valueOf } from "./text.js";
+import { CLASSES, type Class, type Details, type Figure, type Hello, type Job, type Past, type SpanningJob } from "./wire.js";
 
 const ASK_MS = 1000;
 
@@ -30,6 +30,8 @@ export class JobPage {
   private isClosed = false;
   /** The page says that there is no such job, or no more. */
   private isOver = false;
+  /** It spans other hosts than this one. */
+  private isElsewhere = false;
 
   constructor(private readonly machine: Machine, private readonly id: number, hello: Hello) {
     this.isReadOnly = hello.read_only;
@@ -91,6 +93,12 @@ export class JobPage {
 
   renew(): void {
     const job = this.machine.jobs.get(this.id);
+    const spanning = this.machine.cluster?.job(this.id);
+    if (!job && spanning) {
+      this.showElsewhere(spanning);
+      return;
+    }
+    this.isElsewhere = false;
     if (!job) {
       this.ended();
       return;
@@ -113,6 +121,20 @@ export class JobPage {
     if (job.not_measured) figures.set("Not measured", printable(job.not_measured));
   }
 
+  /** A job that has no part on this host: the registry has less of it. */
+  private showElsewhere(job: SpanningJob): void {
+    this.job = undefined;
+    this.isElsewhere = this.isOver = true;
+    this.group.disabled = true;
+    say(this.title, `Job ${job.id}: ${printable(job.name)}`);
+    say(this.state, `It spans other hosts than this one: ${printable(job.state)}. Class ${job.class}.`);
+    const { figures } = this;
+    figures.set("Owner", printable(job.owner));
+    figures.set("Hosts", printable(job.hosts), "CPUs of the job by host");
+    figures.set("Share wanted", job.share === null ? "–" : percent(job.share), "The part of the frame's rows that it has");
+    figures.set("Registered", moment(job.registered_at_ns));
+  }
+
   private ended(): void {
     if (this.machine.version === 0 || this.isOver) return;
     this.isOver = true;
@@ -124,7 +146,7 @@ export class JobPage {
 
   private async keepAsking(): Promise<void> {
     while (!this.isClosed) {
-      if (!document.hidden && (this.job || this.machine.version === 0)) await this.askOnce();
+      if (!document.hidden && (this.job || this.isElsewhere || this.machine.version === 0)) await this.askOnce();
       await new Promise((resolve) => setTimeout(resolve, ASK_MS));
     }
   }

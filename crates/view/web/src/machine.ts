@@ -1,6 +1,7 @@
 // The state of the machine: the last frame, and the rows of the last seconds. Its clock counts
 // microseconds, of which a number holds fractions.
 
+import { Cluster } from "./cluster.js";
 import { amount, has, highest, ranges, type Ranges } from "./cpus.js";
 import type { Frame, Job, Status } from "./wire.js";
 
@@ -30,6 +31,8 @@ const ROWS_MAX = 12_000;
 export class Machine {
   status: Status | undefined;
   jobs = new Map<number, Job>();
+  /** Where the daemon is in one. */
+  cluster: Cluster | undefined;
   /** In order, without two of one slice. */
   rows: Row[] = [];
   /** How much of the past is kept. */
@@ -43,6 +46,8 @@ export class Machine {
 
   take(frame: Frame, begins: boolean): void {
     if (frame.status) this.status = frame.status;
+    if (frame.cluster) this.cluster = new Cluster(frame.cluster);
+    else if (begins) this.cluster = undefined;
     if (frame.jobs) this.jobs = new Map(frame.jobs.map((job) => [job.id, job]));
     // A message takes time on its way, never a negative one. The fastest message is nearest to the
     // truth.

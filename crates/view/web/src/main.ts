@@ -1,6 +1,7 @@
 // Wires the page: the stream to the machine, the address to what is shown.
 
 import { byId, element, say } from "./dom.js";
+import { HostsPage } from "./hosts.js";
 import { JobPage } from "./job.js";
 import { Machine } from "./machine.js";
 import { Overview } from "./overview.js";
@@ -15,7 +16,7 @@ const FIGURES_MS = 500;
 
 const machine = new Machine();
 let hello: Hello | undefined;
-let view: Overview | JobPage | undefined;
+let view: Overview | JobPage | HostsPage | undefined;
 let states = new Map<number, State>();
 let renewed_ms = -Infinity;
 
@@ -23,7 +24,9 @@ function show(): void {
   if (!hello) return;
   const job = /^#\/job\/(\d{1,15})$/.exec(location.hash);
   view?.close();
-  view = job ? new JobPage(machine, Number(job[1]), hello) : new Overview(machine, hello);
+  if (job) view = new JobPage(machine, Number(job[1]), hello);
+  else if (location.hash === "#/matrix") view = new HostsPage(machine);
+  else view = new Overview(machine, hello);
   byId("view").replaceChildren(view.section);
   view.renew();
   scrollTo(0, 0);
@@ -38,8 +41,11 @@ function banner(text: string | undefined): void {
 
 function frame(said: Frame, begins: boolean): void {
   banner(undefined);
+  const wasInCluster = machine.cluster !== undefined;
   machine.take(said, begins);
-  if (!view) show();
+  const isInCluster = machine.cluster !== undefined;
+  byId("nav").hidden = !isInCluster;
+  if (!view || wasInCluster !== isInCluster) show();
   if (said.jobs) announceChanges(begins);
   const now = performance.now();
   if (begins || now - renewed_ms >= FIGURES_MS) {
@@ -94,6 +100,7 @@ function begin(): void {
       banner(undefined);
       view?.close();
       view = undefined;
+      byId("nav").hidden = true;
       const about = token() === null ? "This page needs the address that gang web printed when it was started, with the token in it." : error.message;
       byId("view").replaceChildren(element("section", { class: "door" }, element("h2", {}, "Who are you?"), element("p", {}, about), element("p", { class: "quiet" }, "It ends with #token= and many characters. After a restart of gang web there is a new one, unless it was given a file for it.")));
     },

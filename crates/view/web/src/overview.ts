@@ -7,7 +7,7 @@ import { Matrix } from "./matrix.js";
 import { history, Refused } from "./server.js";
 import { bytes, duration, moment, percent, plural, printable } from "./text.js";
 import { Timeline } from "./timeline.js";
-import { ACTIVE, CLASSES, type Hello, type Job } from "./wire.js";
+import { ACTIVE, CLASSES, type Figure, type Hello, type Job } from "./wire.js";
 
 const GUARANTEES: Record<string, string> = {
   exclusive: "nothing ordinary runs in the place of a gang",
@@ -25,7 +25,9 @@ export class Overview {
   constructor(private readonly machine: Machine, hello: Hello) {
     this.matrix = new Matrix(machine);
     this.timeline = new Timeline(machine);
-    this.jobs = new Jobs(machine, hello.figures);
+    // A host alone has no jobs that span hosts.
+    const isShown = ({ name }: Figure) => name !== "hosts" || machine.cluster !== undefined;
+    this.jobs = new Jobs(machine, hello.figures.filter(isShown));
     this.section = element(
       "div",
       { class: "overview" },

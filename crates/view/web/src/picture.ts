@@ -7,6 +7,8 @@ import { onSchemeChange } from "./colours.js";
 export interface Controls {
   zoom(factor: number, x: number, y: number): void;
   pan(steps: number): void;
+  /** Up and down; where there is none, both move the picture sideways. */
+  panRows?(steps: number): void;
   reset(): void;
   /** Describes a point. */
   at(x: number, y: number): string;
@@ -152,13 +154,18 @@ export abstract class Picture {
         controls.reset();
         return true;
       case "ArrowLeft":
-      case "ArrowUp":
         controls.pan(-1);
         return true;
       case "ArrowRight":
-      case "ArrowDown":
         controls.pan(1);
         return true;
+      case "ArrowUp":
+      case "ArrowDown": {
+        const steps = key === "ArrowUp" ? -1 : 1;
+        if (controls.panRows) controls.panRows(steps);
+        else controls.pan(steps);
+        return true;
+      }
       case " ":
         this.hold(!this.held);
         return true;

@@ -130,12 +130,45 @@ export type WireRow = [
   gap: [length_ns: number, period_ns: number] | null,
 ];
 
+/** A job that spans hosts. */
+export interface SpanningJob {
+  id: number;
+  name: string;
+  owner: string;
+  class: Class;
+  /** In a few words. */
+  state: string;
+  /** Its CPUs by host: "a:4,b:4". */
+  hosts: string;
+  share: number | null;
+  /** A list; empty while it has no entries. */
+  rows: string;
+  /** Hosts, each with the CPUs of it that the job has in its rows, as a list. */
+  columns: [host: string, cpus: string][];
+  registered_at_ns: number;
+}
+
+export interface WireCluster {
+  name: string;
+  /** The name of the daemon's host in it. */
+  host: string;
+  /** Why etcd cannot be reached. */
+  unreachable: string | null;
+  slice_ns: number | null;
+  /** Rows of a frame. */
+  frame: number | null;
+  hosts: { name: string; cpus: number; is_alive: boolean; state: string }[];
+  jobs: SpanningJob[];
+}
+
 /** How things stand; many times a second. */
 export interface Frame {
   at_ns: number;
   /** Absent where they are as before. */
   status?: Status;
   jobs?: Job[];
+  /** At the beginning, absent also where the daemon is in none. */
+  cluster?: WireCluster;
   /** In order: those that have ended since, then those to come, which replace those before. */
   rows: WireRow[];
   /** How many of the rows have ended. */

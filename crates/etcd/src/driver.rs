@@ -48,11 +48,24 @@ pub struct Address {
 }
 
 impl Address {
-    /// Connects.
+    /// Connects to the first endpoint that answers.
     ///
     /// # Errors
-    /// etcd is not there, or does not accept who we are.
+    /// None does, or the last one does not accept who we are.
     pub async fn connect(&self) -> Result<Client, Error> {
+        let mut failed = Error::InvalidArgs("etcd has no endpoint".to_owned());
+        for turn in 0..self.endpoints.len() {
+            match self.connect_to(turn).await {
+                Ok(client) => return Ok(client),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    /// Connects to one endpoint: turn by turn to another. A client of several would ask one that
+    /// is dead now and then.
+    async fn connect_to(&self, turn: usize) -> Result<Client, Error> {
         let mut options = ConnectOptions::new()
             .with_timeout(ANSWER)
             .with_connect_timeout(ANSWER)
@@ -68,7 +81,12 @@ impl Address {
             // etcd forgets who somebody is after some minutes.
             options = options.with_user(name, password).with_auto_token_refresh(true);
         }
-        Client::connect(&self.endpoints, Some(options)).await
+        let at = turn.checked_rem(self.endpoints.len()).unwrap_or(0);
+        let endpoint = self.endpoints.get(at).map(String::as_str).unwrap_or_default();
+        let mut client = Client::connect([endpoint], Some(options)).await?;
+        // It connects with the first request.
+        client.status().await?;
+        Ok(client)
     }
 }
 
@@ -95,11 +113,13 @@ pub enum Ask {
 }
 
 /// Says where etcd is, each time that it is to be connected: certificates are renewed.
-pub type Find = Box<dyn Fn() -> Result<Address, String> + Send>;
+pub type Find = Box<dyn Fn() -> Result<Address, String> + Send + Sync>;
 
 /// One host's link to etcd.
 pub struct Driver {
     find: Find,
+    /// The endpoint that is asked, or the next one after each failure.
+    turn: usize,
     me: Identity,
     member: Member,
     host: Box<dyn Host>,
@@ -145,14 +165,16 @@ impl Driver {
         asks: mpsc::Receiver<Ask>,
     ) -> Driver {
         let member = Member::new(me.clone(), keys);
+        // Hosts ask different members of etcd.
+        let turn = me.name.bytes().map(usize::from).sum();
         let (waiting, looks, last) = (BTreeMap::new(), Vec::new(), host.now());
-        Driver { find, me, member, host, asks, waiting, looks, last }
+        Driver { find, turn, me, member, host, asks, waiting, looks, last }
     }
 
     /// Runs until nobody can ask anything any more.
     pub async fn run(mut self) {
         loop {
-            let end = match timeout(ANSWER, Driver::link(&self.find)).await {
+            let end = match timeout(ANSWER, Driver::link(&self.find, self.turn)).await {
                 Ok(Ok(link)) => {
                     self.member.found();
                     self.host.link(Ok(()));
@@ -162,6 +184,7 @@ impl Driver {
                 Err(_) => End::Failed("no answer".to_owned()),
             };
             self.member.lost();
+            self.turn = self.turn.wrapping_add(1);
             // A wish whose answer does not come is given up, and nothing is to be done while away.
             let _ = self.member.next(self.host.now());
             self.report();
@@ -184,8 +207,8 @@ impl Driver {
         }
     }
 
-    async fn link(find: &Find) -> Result<Link, End> {
-        let mut client = find().map_err(End::Failed)?.connect().await?;
+    async fn link(find: &Find, turn: usize) -> Result<Link, End> {
+        let mut client = find().map_err(End::Failed)?.connect_to(turn).await?;
         let lease = Driver::lease(&mut client).await?;
         Ok(Link { client, watch: None, lease })
     }

@@ -151,6 +151,8 @@ struct Waiting {
     conflicts: u32,
     /// The nonce of the job that it was sent for: the number may be another's afterwards.
     nonce: Option<String>,
+    /// A host that it needs is away, and is waited for until then.
+    waits_for_host_until_ns: Option<u64>,
 }
 
 /// A wish that was sent.
@@ -166,7 +168,14 @@ struct Flight {
 impl Waiting {
     /// A wish of the host itself.
     fn own(wish: Wish) -> Waiting {
-        Waiting { ticket: None, wish, is_unknown: false, conflicts: 0, nonce: None }
+        Waiting {
+            ticket: None,
+            wish,
+            is_unknown: false,
+            conflicts: 0,
+            nonce: None,
+            waits_for_host_until_ns: None,
+        }
     }
 }
 
@@ -182,6 +191,8 @@ pub struct Member {
     alive_ns: Option<u64>,
     /// When they were asked for last, answered or not.
     asks_ns: u64,
+    /// They are to be read before the next wish that needs them.
+    alive_is_old: bool,
     wishes: VecDeque<Waiting>,
     last_ticket: Ticket,
     flight: Option<Flight>,
@@ -225,6 +236,7 @@ impl Member {
             asked_ns: None,
             alive_ns: None,
             asks_ns: 0,
+            alive_is_old: false,
             wishes: VecDeque::new(),
             last_ticket: 0,
             flight: None,
@@ -413,6 +425,7 @@ impl Member {
         self.missing = hosts.map(|name| (name.clone(), since(name))).collect();
         (self.asked_ns, self.alive_ns) = (Some(self.asks_ns), Some(now_ns));
         (self.alive, self.is_busy, self.is_looked_at) = (alive, false, false);
+        self.alive_is_old = false;
     }
 
     /// This host's key was written, or not.

@@ -23,6 +23,9 @@ const LOOK_MAX_NS: u64 = 30_000_000_000;
 /// One key of a host in so much time is read for jobs that have ended: all of them are many bytes
 /// where there are many hosts.
 const KEY_NS: u64 = 5_000_000;
+/// A registration waits so long for a host that is away, and looks for it so often.
+const AWAY_NS: u64 = 3_000_000_000;
+const AWAY_LOOK_NS: u64 = 200_000_000;
 /// A wish of the host itself that was refused comes again after this time.
 const RETRY_NS: u64 = 2_000_000_000;
 
@@ -105,7 +108,8 @@ impl Member {
             return None;
         }
         while let Some(mut of) = self.wishes.pop_front() {
-            let is_known = self.alive_ns.is_some_and(|at_ns| now_ns < at_ns + ALIVE_NS);
+            let is_new = self.alive_ns.is_some_and(|at_ns| now_ns < at_ns + ALIVE_NS);
+            let is_known = is_new && !self.alive_is_old;
             let needs_alive = matches!(of.wish, Wish::Register(_) | Wish::Tend);
             if needs_alive && !is_known {
                 self.wishes.push_front(of);
@@ -155,10 +159,24 @@ impl Member {
                     self.flight = Some(Flight { of, granted, since_ns, is_unanswered });
                     return Some(Request::Commit(txn));
                 }
+                Err(Refused::Away(_)) if self.waits_for_host(&mut of, now_ns) => {
+                    self.wishes.push_back(of);
+                    return None;
+                }
                 Err(why) => self.refuse(now, of, why),
             }
         }
         None
+    }
+
+    /// Whether a wish waits for a host that is away: it may have been seen a moment too early.
+    fn waits_for_host(&mut self, of: &mut Waiting, now_ns: u64) -> bool {
+        let until_ns = *of.waits_for_host_until_ns.get_or_insert(now_ns + AWAY_NS);
+        let waits = of.ticket.is_some() && now_ns < until_ns;
+        if waits {
+            (self.alive_is_old, self.waits_until_ns) = (true, now_ns + AWAY_LOOK_NS);
+        }
+        waits
     }
 
     /// The wishes that nobody asked for. They come first: users' wishes must not keep the matrix

@@ -105,7 +105,7 @@ pub trait Host: Send {
 
 /// A question to the driver, and where its answer goes.
 pub enum Ask {
-    Wish(Wish, oneshot::Sender<Result<Granted, Refused>>),
+    Wish(Box<Wish>, oneshot::Sender<Result<Granted, Refused>>),
     /// The cluster as it is now.
     Look(oneshot::Sender<Overview>),
     /// This host has something to see, at once.
@@ -222,7 +222,7 @@ impl Driver {
     fn take(&mut self, ask: Ask) {
         match ask {
             Ask::Wish(wish, answer) => {
-                let ticket = self.member.wish(wish);
+                let ticket = self.member.wish(*wish);
                 self.waiting.insert(ticket, answer);
             }
             Ask::Look(answer) => {

@@ -41,7 +41,7 @@ impl Link {
     /// [`Refused`].
     pub fn wish(&self, wish: Wish) -> Result<Granted, Refused> {
         let (answer, answered) = oneshot::channel();
-        self.ask(Ask::Wish(wish, answer));
+        self.ask(Ask::Wish(Box::new(wish), answer));
         answered.blocking_recv().unwrap_or(Err(Refused::Unreachable))
     }
 

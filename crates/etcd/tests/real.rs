@@ -100,7 +100,7 @@ impl Running {
 
     fn wish(&self, wish: Wish) -> Result<Granted, Refused> {
         let (answer, answered) = oneshot::channel();
-        self.wishes.blocking_send(Ask::Wish(wish, answer)).expect("the driver runs");
+        self.wishes.blocking_send(Ask::Wish(Box::new(wish), answer)).expect("the driver runs");
         answered.blocking_recv().expect("each wish has an answer")
     }
 

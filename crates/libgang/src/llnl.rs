@@ -78,7 +78,7 @@ fn is_here(name: &[u8]) -> bool {
 /// The resources of a job.
 enum Wanted {
     /// On this computer alone.
-    Here(GangResources),
+    Here(Box<GangResources>),
     /// On computers of the cluster.
     Hosts(Vec<v1::HostCpus>),
 }
@@ -114,7 +114,7 @@ fn wanted(entries: &[GangResources]) -> Result<Wanted, Failure> {
     let here = names.iter().filter(|name| is_here(name.as_bytes())).count();
     match entries {
         [] => return Err(Failure::invalid("the list of resources is empty")),
-        [entry] if here == 1 => return Ok(Wanted::Here(*entry)),
+        [entry] if here == 1 => return Ok(Wanted::Here(Box::new(*entry))),
         _ if here > 1 => return Err(Failure::invalid("this computer is in the list twice")),
         _ => {}
     }

@@ -1,7 +1,8 @@
 //! A daemon in a directory of its own, for tests of the programs that use one.
 //!
 //! A [`Place`] is a directory with a socket; the commands that it makes talk to that socket. A
-//! [`Daemon`] is a place in which gangd runs; [`TwoHosts`] are two of them in one cluster. A [`Program`] is what a test starts beside it.
+//! [`Daemon`] is a place in which gangd runs; [`TwoHosts`] are two of them in one
+//! cluster. A [`Program`] is what a test starts beside it.
 //!
 //! Tests may run side by side, since each place is its own. A test waits until something holds
 //! ([`gang_harness::wait_until`]); no program ends by itself, because a machine may be slow. The

@@ -1,7 +1,8 @@
 # shellcheck shell=bash disable=SC2154,SC2016
 # CASE page: docs/cluster.md word by word, from two machines to a job that spans them
 
-# The blocks of commands and files below a heading of a page, one after another: block PAGE HEADING N.
+# The blocks of commands and files below a heading of a page, one after another:
+# block PAGE HEADING N.
 block() {
   awk -v heading="## $2" -v wanted="$3" '
     /^## / { inside = $0 == heading; next }
@@ -9,7 +10,8 @@ block() {
     { open = 0 }' "$BED/src/$1"
 }
 
-# The page has two machines of four CPUs. Its words are taken as they are, but for names and numbers.
+# The page has two machines of four CPUs. Its words are taken as they are, but for names and
+# numbers.
 as_here() {
   sed -e 's/HOST/node1/g' -e "s/node1:4,node2:4/node1:$CPUS_OF_HOST,node2:$CPUS_OF_HOST/" \
     -e "s/slots=4/slots=$CPUS_OF_HOST/g"

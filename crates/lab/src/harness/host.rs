@@ -1,5 +1,5 @@
-//! A host of a cluster on the lab's own machine: one CPU and a load of its own, by a mount namespace
-//! of its daemon's.
+//! A host of a cluster on the lab's own machine: one CPU and a load of its own, by a mount
+//! namespace of its daemon's.
 //!
 //! All such hosts have one kernel, and so one clock. Each daemon reads of one CPU that is online,
 //! and of no load but its jobs': the kernel's count has the threads of all hosts. So programs of
@@ -40,8 +40,8 @@ impl Host {
         format!("[cluster]\nname = {cluster:?}\nendpoints = [{etcd:?}]\nhost = {name:?}\n")
     }
 
-    /// The command of its daemon, without options. It ends with the lab: a daemon that etcd does not
-    /// answer keeps jobs of the cluster, and would not be idle.
+    /// The command of its daemon, without options. It ends with the lab: a daemon that etcd does
+    /// not answer keeps jobs of the cluster, and would not be idle.
     pub fn daemon(&self, gangd: &Path, dir: &Path) -> Result<Command> {
         let (online, load) = (dir.join("online"), dir.join("loadavg"));
         for (path, text) in [(&online, format!("{}\n", self.cpu)), (&load, LOAD.into())] {

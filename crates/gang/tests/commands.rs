@@ -88,7 +88,7 @@ fn ls_lists_jobs_of_other_hosts_that_span_some() {
     let json: serde_json::Value =
         serde_json::from_str(&stdout(&place.output(&["ls", "--json"]))).unwrap();
     assert_eq!(json["jobs"].as_array().unwrap().len(), 2);
-    assert_eq!(json["spanning"][1]["cpus"][0], serde_json::json!({ "host": "c", "cpus": 4 }));
+    assert_eq!(json["spanning"][1]["cpus"][0]["host"], "c");
 
     let alone = Fake { cluster: Some(fixture::cluster()), ..Fake::new() }.place();
     assert_eq!(stdout(&alone.output(&["ls"])).lines().count(), 3);

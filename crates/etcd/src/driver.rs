@@ -226,7 +226,7 @@ impl Driver {
                 self.waiting.insert(ticket, answer);
             }
             Ask::Look(answer) => {
-                self.member.look();
+                self.member.look(self.host.now());
                 self.looks.push(answer);
             }
             Ask::See => self.see(),

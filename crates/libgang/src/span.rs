@@ -183,6 +183,9 @@ pub unsafe extern "C" fn gang_host_name(name: *mut c_char, size: usize) -> u32 {
         if name.is_null() {
             return Err(Failure::invalid("there is nowhere to put the name"));
         }
+        if size == 0 {
+            return Err(Failure::invalid("a name needs one byte at least"));
+        }
         let none = || Failure::new(Code::Failed, "this host is in no cluster");
         let (host, _) = own_host()?.ok_or_else(none)?;
         if host.len() >= size {

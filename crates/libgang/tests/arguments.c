@@ -15,6 +15,7 @@ struct outputs {
     gang_job *job;
     const gang_page *page;
     int64_t id;
+    char name[256];
     gang_use use;
     gang_load load;
     struct GangUse llnl_use;
@@ -78,6 +79,9 @@ static void modern(void)
 {
     gang_spec spec, wrong;
     gang_change change, no_change;
+    const char *const names[] = {"a", "b"}, *const no_lists[] = {"0", "a"};
+    const int32_t cpus[] = {1, 1};
+    gang_span span, no_span, wrong_span;
     gang_job *job, *stale, *ended;
     int64_t id, ended_id;
     char number[32];
@@ -90,6 +94,10 @@ static void modern(void)
     memset(&wrong, 0xff, sizeof wrong);
     NEEDED(GANG_OK, gang_change_init(&change));
     memset(&no_change, 0xff, sizeof no_change);
+    NEEDED(GANG_OK, gang_span_init(&no_span));
+    memset(&wrong_span, 0xff, sizeof wrong_span);
+    span = no_span;
+    span.hosts = 2, span.names = names, span.cpus = cpus;
     memset(&use, 0, sizeof use);
     memset(&load, 0xff, sizeof load);
     NEEDED(GANG_OK, gang_register(&spec, &job));
@@ -105,6 +113,22 @@ static void modern(void)
     ROW(GANG_INVALID, gang_register, spec, null, NULL, &out.job);
     ROW(GANG_INVALID, gang_register, spec, garbage, &wrong, &out.job);
     ROW(GANG_INVALID, gang_register, job, null, &spec, NULL);
+
+    ROW(GANG_INVALID, gang_span_init, span, null, NULL);
+    ROW(GANG_INVALID, gang_register_span, spec, null, NULL, &span, &out.job);
+    ROW(GANG_INVALID, gang_register_span, spec, garbage, &wrong, &span, &out.job);
+    ROW(GANG_INVALID, gang_register_span, span, null, &spec, NULL, &out.job);
+    ROW(GANG_INVALID, gang_register_span, span, garbage, &spec, &wrong_span, &out.job);
+    ROW(GANG_INVALID, gang_register_span, span, empty, &spec, &no_span, &out.job);
+    ROW(GANG_INVALID, gang_register_span, job, null, &spec, &span, NULL);
+    ROW(GANG_FAILED, gang_register_span, cluster, none, &spec, &span, &out.job);
+    span.on_host_lost = (gang_host_lost)9;
+    ROW(GANG_INVALID, gang_register_span, span, unknown, &spec, &span, &out.job);
+    span.on_host_lost = GANG_MARK, span.allowed = no_lists;
+    ROW(GANG_INVALID, gang_register_span, span, list, &spec, &span, &out.job);
+    ROW(GANG_INVALID, gang_host_name, name, null, NULL, sizeof out.name);
+    ROW(GANG_INVALID, gang_host_name, size, garbage, out.name, 0);
+    ROW(GANG_FAILED, gang_host_name, cluster, none, out.name, sizeof out.name);
 
     ROW(GANG_INVALID, gang_adopt, spec, null, NULL, getpid(), &out.job);
     ROW(GANG_INVALID, gang_adopt, spec, garbage, &wrong, getpid(), &out.job);

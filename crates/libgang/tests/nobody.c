@@ -11,6 +11,7 @@
 static struct {
     gang_job *job;
     const gang_page *page;
+    char name[256];
     gang_use use;
     gang_load load;
     struct GangUse llnl_use;
@@ -34,6 +35,9 @@ int main(int argc, char **argv)
 {
     gang_spec spec;
     gang_change change;
+    const char *const names[] = {"a", "b"};
+    const int32_t cpus[] = {1, 1};
+    gang_span span;
     gang_job *job;
     int64_t id, same = 0;
     char line;
@@ -49,6 +53,8 @@ int main(int argc, char **argv)
     NEEDED(GANG_OK, gang_spec_init(&spec));
     spec.cpus = 1;
     NEEDED(GANG_OK, gang_change_init(&change));
+    NEEDED(GANG_OK, gang_span_init(&span));
+    span.hosts = 2, span.names = names, span.cpus = cpus;
     NEEDED(GANG_OK, gang_register(&spec, &job));
     NEEDED(GANG_OK, gang_id(job, &id));
     NEEDED(gsSuccess, GangJobRegister(&old, CLASS_BATCH, list));
@@ -61,6 +67,8 @@ int main(int argc, char **argv)
     before = out;
     setenv("GANG_JOB", "1", 1);
     MODERN(gang_register, &spec, &out.job);
+    MODERN(gang_register_span, &spec, &span, &out.job);
+    MODERN(gang_host_name, out.name, sizeof out.name);
     MODERN(gang_adopt, &spec, getpid(), &out.job);
     MODERN(gang_open, id, &out.job);
     MODERN(gang_current, &out.job);

@@ -5,9 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use gang_schedule::matrix::{HostId, Rows};
 use gang_schedule::{CpuSet, JobId};
 
-use super::{Link, Member};
+use super::{Link, Member, Now};
 use crate::record::{Alive, Entries, Host, Job, Settings, State};
 use crate::store::Revision;
+
+/// People see hosts as they were so long ago at most.
+const NEW_NS: u64 = 500_000_000;
 
 /// The cluster as one host has read it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,9 +59,11 @@ pub struct JobSeen {
 }
 
 impl Member {
-    /// Somebody looks at the cluster: the hosts that are alive are to be read anew.
-    pub fn look(&mut self) {
-        self.is_looked_at = self.link == Link::Up;
+    /// Somebody looks at the cluster: the hosts that are alive are to be read anew, unless they
+    /// were a moment ago. Many who look ask no more of the registry than one does.
+    pub fn look(&mut self, now: Now) {
+        let is_new = self.alive_ns.is_some_and(|at_ns| now.monotonic_ns < at_ns + NEW_NS);
+        self.is_looked_at |= self.link == Link::Up && !is_new;
     }
 
     /// What [`Member::look`] asked for was read, or cannot be.

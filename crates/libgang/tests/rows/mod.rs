@@ -69,10 +69,13 @@ impl Parameter {
             "struct GangJobId *" => &["null", "garbage", "foreign", "ended"],
             // Where something is put.
             "gang_job **" | "int64_t *" | "const gang_page **" | "gang_spec *"
-            | "gang_change *" | "struct GangUse *" | "struct GangLoad *" => &["null"],
-            "const gang_spec *" | "const gang_change *" | "gang_use *" | "gang_load *" => {
-                &["null", "garbage"]
-            }
+            | "gang_change *" | "gang_span *" | "char *" | "struct GangUse *"
+            | "struct GangLoad *" => &["null"],
+            "const gang_spec *"
+            | "const gang_change *"
+            | "const gang_span *"
+            | "gang_use *"
+            | "gang_load *" => &["null", "garbage"],
             "struct GangResources *[]" | "const char *" => &["null", "garbage", "foreign"],
             "pid_t" => &["garbage", "stale", "foreign"],
             "int64_t" => &["garbage", "ended"],
@@ -81,7 +84,7 @@ impl Parameter {
             "const gang_page *" => &["null", "garbage", "foreign", "stale"],
             "gang_barrier *" | "gang_mutex *" if is_made => &["null", "garbage"],
             "gang_barrier *" | "gang_mutex *" => &["null", "garbage", "stale"],
-            "gang_result" | "gang_class" | "uint32_t" | "double" => &["garbage"],
+            "gang_result" | "gang_class" | "uint32_t" | "size_t" | "double" => &["garbage"],
             // On or off; any other number is one of an enum.
             "int" if self.name == "on" => &[],
             "int" => &["garbage"],

@@ -286,7 +286,7 @@ pub fn decode<T: DeserializeOwned>(text: &str) -> Result<T, Fault> {
 }
 
 /// A list of numbers such as `0-3,8`.
-fn list(text: &str, limit: u32) -> Result<CpuSet, Fault> {
+pub(crate) fn list(text: &str, limit: u32) -> Result<CpuSet, Fault> {
     let set = CpuSet::from_str(text).map_err(|err| Fault::Unreadable(err.to_string()))?;
     match set.last() {
         Some(last) if last >= limit => {

@@ -13,10 +13,11 @@
 
 use std::collections::BTreeMap;
 
-use gang_schedule::matrix::{HostId, Rows, frame};
-use gang_schedule::{Config, CpuSet, JobId, Slot};
+use gang_schedule::matrix::{HostId, MAX_ROWS, Rows, frame};
+use gang_schedule::{Config, CpuSet, JobId, MAX_CPUS, Slot};
+use serde::{Deserialize, Serialize};
 
-use crate::record::{Job, Settings, Wanted};
+use crate::record::{Fault, Job, Settings, Wanted, decode, encode, list};
 use crate::view::View;
 
 /// A spanning job on this host.
@@ -110,7 +111,86 @@ impl Step {
     }
 }
 
+/// A timeline on file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    steps: Vec<KeptStep>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeptStep {
+    change: u64,
+    from_slice: u64,
+    slice_ns: u64,
+    columns: u32,
+    frame: u32,
+    parts: Vec<KeptPart>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeptPart {
+    job: u64,
+    nonce: String,
+    wanted: Wanted,
+    is_awaiting: bool,
+    rows: String,
+    columns: String,
+}
+
 impl Timeline {
+    /// The timeline as text, for a daemon that starts while nobody reaches the registry.
+    pub fn to_text(&self) -> String {
+        let part = |part: &Part| KeptPart {
+            job: part.job.0,
+            nonce: part.nonce.clone(),
+            wanted: part.wanted,
+            is_awaiting: part.is_awaiting,
+            rows: part.rows.to_string(),
+            columns: part.cpus.to_string(),
+        };
+        let step = |step: &Step| KeptStep {
+            change: step.change,
+            from_slice: step.from_slice,
+            slice_ns: step.slice_ns,
+            columns: step.columns,
+            frame: step.frame,
+            parts: step.parts.iter().map(part).collect(),
+        };
+        encode(Kept { steps: self.steps.iter().map(step).collect() })
+    }
+
+    /// The timeline of a text, as far as its slices are so long.
+    ///
+    /// # Errors
+    /// It is of a newer version, or was not written by [`Timeline::to_text`].
+    pub fn from_text(text: &str, slice_ns: u64) -> Result<Timeline, Fault> {
+        let part = |kept: KeptPart| {
+            let rows = list(&kept.rows, MAX_ROWS)?.iter().collect();
+            Ok(Part {
+                job: JobId(kept.job),
+                nonce: kept.nonce,
+                wanted: kept.wanted,
+                is_awaiting: kept.is_awaiting,
+                rows,
+                cpus: list(&kept.columns, MAX_CPUS)?,
+            })
+        };
+        let step = |kept: KeptStep| {
+            let KeptStep { change, from_slice, slice_ns, columns, frame, parts } = kept;
+            if !(1..=MAX_ROWS).contains(&frame) {
+                return Err(Fault::Unreadable(format!("a frame of {frame} rows")));
+            }
+            let parts = parts.into_iter().map(part).collect::<Result<_, Fault>>()?;
+            Ok(Step { change, from_slice, slice_ns, columns, frame, parts })
+        };
+        let kept = decode::<Kept>(text)?.steps.into_iter();
+        let steps = kept.filter(|kept| kept.slice_ns == slice_ns).map(step);
+        Ok(Timeline { steps: steps.collect::<Result<_, Fault>>()? })
+    }
+
     /// A change holds from its slice on, or from `first` where that is later: the first slice that
     /// is not planned yet.
     pub fn push(&mut self, mut step: Step, first: u64) {
@@ -161,6 +241,19 @@ mod tests {
         assert_eq!(jobs(&timeline, 4..9), [None, Some(1), Some(1), Some(3), Some(3)]);
         timeline.forget(8);
         assert_eq!(jobs(&timeline, 6..9), [None, Some(3), Some(3)]);
+    }
+
+    #[test]
+    fn a_timeline_is_read_as_it_was_written() {
+        let mut timeline = Timeline::default();
+        timeline.push(step(5, 1), 2);
+        timeline.push(step(7, 2), 3);
+        let text = timeline.to_text();
+        assert_eq!(Timeline::from_text(&text, 1), Ok(timeline));
+        assert_eq!(Timeline::from_text(&text, 2), Ok(Timeline::default()), "other slices");
+        for wrong in ["", "{}", &text[..text.len() - 1], &text.replace("\"v\":1", "\"v\":9")] {
+            assert!(Timeline::from_text(wrong, 1).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -73,6 +73,11 @@ impl Store {
         self.directory.join(format!("{id}.pins"))
     }
 
+    /// Where it is written which entries of a cluster this host follows.
+    pub fn entries(&self) -> PathBuf {
+        self.directory.join("cluster.entries")
+    }
+
     /// Removes all that is on file of a job.
     pub fn remove(&self, id: u64) -> Result<(), Error> {
         self.remove_page(id);
@@ -129,13 +134,18 @@ impl Store {
     /// Removes the files of jobs that have no record: a daemon that is killed may have written
     /// these first, or removed them last.
     pub fn remove_leftovers(&self) {
-        let is_of_no_job = |path: &PathBuf| {
-            let extension = path.extension().and_then(|extension| extension.to_str());
-            matches!(extension, Some("new" | "page" | "pins"))
-                && !path.with_extension("json").exists()
-        };
         let left = fs::read_dir(&self.directory).into_iter().flatten().flatten();
-        for path in left.map(|entry| entry.path()).filter(is_of_no_job) {
+        let left: Vec<PathBuf> = left.map(|entry| entry.path()).collect();
+        let has_extension = |path: &PathBuf, extension: &str| {
+            path.extension().is_some_and(|found| found == extension)
+        };
+        let has_job = left.iter().any(|path| has_extension(path, "json"));
+        let is_of_no_job = |path: &PathBuf| {
+            let of_a_job = ["new", "page", "pins"].iter().any(|it| has_extension(path, it));
+            (of_a_job && !path.with_extension("json").exists())
+                || (has_extension(path, "entries") && !has_job)
+        };
+        for path in left.into_iter().filter(is_of_no_job) {
             let _ = fs::remove_file(path);
         }
     }

@@ -11,6 +11,7 @@ use gang_cluster::change::{Granted, Refused, Wish};
 use gang_cluster::member::{Identity, Member, Note, Now, Observation, Overview, Request, Ticket};
 use gang_cluster::record::decode;
 use gang_cluster::store::{Outcome, Revision, Snapshot};
+use gang_cluster::timeline::Timeline;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
@@ -96,6 +97,10 @@ pub trait Host: Send {
     /// The first slice that is not planned yet.
     fn first_slice(&self) -> u64;
     fn seen(&mut self) -> Observation;
+    /// The steps that an earlier daemon of this host has followed, where it knows them.
+    fn kept(&mut self) -> Option<Timeline> {
+        None
+    }
     /// The rows that this host follows may have changed, or what it knows of the others.
     fn changed(&mut self, member: &Member);
     fn note(&mut self, note: Note);
@@ -164,7 +169,10 @@ impl Driver {
         host: Box<dyn Host>,
         asks: mpsc::Receiver<Ask>,
     ) -> Driver {
-        let member = Member::new(me.clone(), keys);
+        let (mut host, mut member) = (host, Member::new(me.clone(), keys));
+        if let Some(kept) = host.kept() {
+            member.remember(kept);
+        }
         // Hosts ask different members of etcd.
         let turn = me.name.bytes().map(usize::from).sum();
         let (waiting, looks, last) = (BTreeMap::new(), Vec::new(), host.now());

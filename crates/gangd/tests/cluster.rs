@@ -170,10 +170,11 @@ fn needs_root_slots_go_on_without_etcd() {
     let said = reason(bed.a.client().register_spanning(wanted("x", &[("a", 1)])));
     assert!(said.contains("the registry cannot be reached"), "{said}");
     assert!(bed.a.client().suspend(id).is_err());
-    // A daemon that starts meanwhile has its part, and knows no rows: Linux alone schedules it.
+    // A daemon that starts meanwhile has its part, and the rows that it followed.
     bed.b.kill();
     bed.b.start();
     wait_until("b has its part", || bed.b.job(id).is_some());
+    bed.wait_for_slots(id, "of a daemon that started without etcd");
     bed.etcd.start_again();
     wait_until("a knows", || cluster(&bed.a).unreachable.is_none());
     bed.wait_for_hosts();

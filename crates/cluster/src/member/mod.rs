@@ -358,6 +358,14 @@ impl Member {
         self.follow(now, first, false);
     }
 
+    /// An earlier daemon of this host has followed these steps. They hold until the registry is
+    /// read.
+    pub fn remember(&mut self, timeline: Timeline) {
+        if self.timeline.steps().is_empty() {
+            self.timeline = timeline;
+        }
+    }
+
     /// A revision changed these keys.
     pub fn watched(&mut self, now: Now, first: u64, revision: Revision, events: &[Event]) {
         if self.link != Link::Up || revision <= self.view.revision() {

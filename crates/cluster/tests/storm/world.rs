@@ -11,7 +11,7 @@ use gang_cluster::record::{
     Alive, Clock, Entries, Host, Job, OnHostLost, Owner, Settings, Users, Wanted, decode, numbers,
 };
 use gang_cluster::store::{Event, Op, Outcome, Revision, Txn};
-use gang_cluster::timeline::Step;
+use gang_cluster::timeline::{Step, Timeline};
 use gang_cluster::view::View;
 use gang_schedule::matrix::HostId;
 use gang_schedule::{Config, CpuSet, JobId, Slot, clock};
@@ -955,9 +955,14 @@ impl World {
         self.forget_asked(at);
         let (name, cpus) = (self.hosts[at].name.clone(), self.hosts[at].cpus);
         let (machine, boot) = (format!("machine of {name}"), self.hosts[at].boot.clone());
+        let kept = self.hosts[at].member.timeline().to_text();
         self.hosts[at].member = self.member(&name, cpus, &machine, &boot);
+        let is_kept = self.rng.bool();
         let host = &mut self.hosts[at];
-        host.steps.clear();
+        match is_kept {
+            true => host.member.remember(Timeline::from_text(&kept, SLICE_NS).unwrap()),
+            false => host.steps.clear(),
+        }
         host.is_connected = false;
         (host.watch, host.mail) = (VecDeque::new(), VecDeque::new());
     }

@@ -2,6 +2,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs, io,
+    path::PathBuf,
     sync::Arc,
 };
 
@@ -10,10 +12,11 @@ use gang_cluster::{
     change::Refused,
     member::{Note, Now, Observation},
     record::{self, Job, Users},
-    timeline::Step,
+    timeline::{Step, Timeline},
 };
 use gang_conductor::{AgreedEntries, Part};
 use gang_etcd::Host;
+use gang_linux::own_files;
 use gang_schedule::{CpuSet, Entry, JobId, UserId, clock as slices};
 
 use super::{Shared, WantedPart, clock::Clock, name_of};
@@ -43,6 +46,9 @@ pub struct ThisHost {
     clock: Clock,
     /// The entries that the conductor has.
     given: Vec<AgreedEntries>,
+    /// The steps that are followed, on file for the next daemon.
+    file: PathBuf,
+    filed: String,
     /// The revision whose parts are known.
     revision: u64,
     /// The accounts of users of this host, and the rule by which they have them.
@@ -80,6 +86,8 @@ impl ThisHost {
             slice_ns: daemon.settings().schedule.slice_ns,
             clock,
             given: Vec::new(),
+            file: daemon.files.store.entries(),
+            filed: String::new(),
             revision: 0,
             accounts: Default::default(),
             last_seen: None,
@@ -118,12 +126,37 @@ impl ThisHost {
         if agreed == self.given {
             return;
         }
+        self.file(member.timeline());
         self.given.clone_from(&agreed);
         // Without a conductor there is nobody to have slots.
         let followed = self.conductor.ask(move |state| state.core.follow_entries(agreed));
         if let Ok(Err(refused)) = followed {
             tracing::error!(?refused, "entries of the cluster are not followed");
         }
+    }
+
+    /// Writes the steps that are followed for a daemon that starts while etcd is away; none where
+    /// no job has a part.
+    fn file(&mut self, timeline: &Timeline) {
+        let has_parts = timeline.steps().iter().any(|step| !step.parts.is_empty());
+        let text = if has_parts { timeline.to_text() } else { String::new() };
+        if text == self.filed {
+            return;
+        }
+        let done = match text.is_empty() {
+            true => fs::remove_file(&self.file),
+            false => {
+                let new = self.file.with_extension("new");
+                own_files::replace(&self.file, &new, text.as_bytes(), 0o600)
+            }
+        };
+        if let Err(error) = done.or_else(|error| match error.kind() {
+            io::ErrorKind::NotFound => Ok(()),
+            _ => Err(error),
+        }) {
+            tracing::warn!(%error, "entries of the cluster are not on file");
+        }
+        self.filed = text;
     }
 
     /// The parts that the registry wants here.
@@ -200,6 +233,12 @@ impl Host for ThisHost {
     fn first_slice(&self) -> u64 {
         let open = self.conductor.ask(|state| state.core.first_open_slice(now()));
         open.unwrap_or_else(|_| now().utc_ns / self.slice_ns + 1)
+    }
+
+    fn kept(&mut self) -> Option<Timeline> {
+        let text = fs::read_to_string(&self.file).ok()?;
+        let kept = Timeline::from_text(&text, self.slice_ns);
+        kept.inspect_err(|why| tracing::warn!(%why, "entries of an earlier daemon are lost")).ok()
     }
 
     fn seen(&mut self) -> Observation {

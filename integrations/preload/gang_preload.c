@@ -251,8 +251,9 @@ static int is_launcher(void)
 
 __attribute__((constructor)) static void start(void)
 {
-    /* A program with MPI joins when it knows of the other ranks. */
-    if (wanted() && !is_launcher() && !dlsym(RTLD_DEFAULT, "PMPI_Init"))
+    /* A program with MPI joins when it knows of the other ranks: also one that a shell or an
+     * interpreter becomes or loads, of which ranks on several hosts do nothing before. */
+    if (wanted() && !is_launcher() && !is_spread() && !dlsym(RTLD_DEFAULT, "PMPI_Init"))
         join();
 }
 
@@ -353,25 +354,26 @@ static int broadcast(const struct mpi *mpi, void *what, int bytes)
 /* Where a rank is. */
 struct place {
     char host[256]; /* in its cluster; empty: in none */
-    int64_t job;    /* that it is in already; 0: none */
+    int64_t job;    /* that it is in already; 0: none, -1: one that does not span hosts */
     int32_t cpus;   /* of the host */
     cpu_set_t may;  /* the rank may use these of them */
 };
 
+/* Ids of jobs that span hosts. */
+enum { FIRST_SPANNING = 1000000000 };
+
 static int64_t own_job(void)
 {
     const char *text = variable("GANG_JOB");
-    return text && is_in_job() ? atoll(text) : 0;
+    int64_t job = text ? atoll(text) : 0;
+    return !is_in_job() ? 0 : job >= FIRST_SPANNING ? job : -1;
 }
-
-/* Ids of jobs that span hosts. */
-enum { FIRST_SPANNING = 1000000000 };
 
 /* The CPUs of a set as a list; null where there is no memory. */
 static char *list_of(const cpu_set_t *set)
 {
     size_t length = 0;
-    char *list = malloc((size_t)CPU_SETSIZE * 6);
+    char *list = calloc(CPU_SETSIZE, 6);
     for (int cpu = 0; list && cpu < CPU_SETSIZE; cpu++)
         if (CPU_ISSET(cpu, set))
             length += (size_t)sprintf(list + length, length ? ",%d" : "%d", cpu);
@@ -384,6 +386,7 @@ static int64_t register_for_all(const struct place *places, int ranks)
     const char **names = calloc((size_t)ranks, sizeof *names);
     int32_t *cpus = calloc((size_t)ranks, sizeof *cpus);
     int32_t *counts = calloc((size_t)ranks, sizeof *counts);
+    int32_t *of_hosts = calloc((size_t)ranks, sizeof *of_hosts);
     cpu_set_t *may = calloc((size_t)ranks, sizeof *may);
     char **allowed = calloc((size_t)ranks, sizeof *allowed);
     gang_span span;
@@ -392,7 +395,7 @@ static int64_t register_for_all(const struct place *places, int ranks)
     int64_t id = 0;
 
     gang_span_init(&span);
-    if (names && cpus && counts && may && allowed && specify(&spec, 0)) {
+    if (names && cpus && counts && of_hosts && may && allowed && specify(&spec, 0)) {
         int32_t of_host = 0;
         for (int rank = 0; rank < ranks; rank++) {
             size_t at = 0;
@@ -400,6 +403,7 @@ static int64_t register_for_all(const struct place *places, int ranks)
                 at++;
             names[at] = places[rank].host;
             counts[at]++;
+            of_hosts[at] = places[rank].cpus;
             CPU_OR(&may[at], &may[at], &places[rank].may);
             if (at == span.hosts)
                 span.hosts++;
@@ -409,8 +413,11 @@ static int64_t register_for_all(const struct place *places, int ranks)
         }
         /* Ranks that their launcher has bound to CPUs run on these. */
         for (size_t at = 0; at < span.hosts; at++) {
-            if (cpus[at] > CPU_COUNT(&may[at]))
-                cpus[at] = CPU_COUNT(&may[at]);
+            int count = CPU_COUNT(&may[at]);
+            if (count == 0 || count >= of_hosts[at])
+                continue;
+            if (cpus[at] > count)
+                cpus[at] = count;
             allowed[at] = list_of(&may[at]);
         }
         span.names = names;
@@ -425,6 +432,7 @@ static int64_t register_for_all(const struct place *places, int ranks)
     for (int at = 0; allowed && at < ranks; at++)
         free(allowed[at]);
     free(allowed);
+    free(of_hosts);
     free(may);
     free(names);
     free(cpus);
@@ -437,9 +445,11 @@ static int64_t register_for_all(const struct place *places, int ranks)
 static void join_across(const struct mpi *mpi)
 {
     struct place own = {.job = own_job(), .cpus = (int32_t)sysconf(_SC_NPROCESSORS_ONLN)};
-    sched_getaffinity(0, sizeof own.may, &own.may);
+    /* A machine may have more CPUs than a set of the C library: nothing is known of these. */
+    if (sched_getaffinity(0, sizeof own.may, &own.may))
+        CPU_ZERO(&own.may);
     struct place *places;
-    int rank, ranks, is_in_cluster = 1, is_apart = 0;
+    int rank, ranks, is_in_cluster = 1, is_apart = 0, is_in_other = 0;
     int64_t id = 0;
 
     if (gang_host_name(own.host, sizeof own.host) != GANG_OK)
@@ -459,10 +469,13 @@ static void join_across(const struct mpi *mpi)
     for (int other = 0; other < ranks; other++) {
         is_in_cluster &= places[other].host[0] != 0;
         is_apart |= strcmp(places[other].host, places[0].host) != 0;
-        if (places[other].job >= FIRST_SPANNING)
+        is_in_other |= places[other].job < 0;
+        if (places[other].job > 0)
             id = places[other].job;
     }
-    if (!is_in_cluster || !is_apart) {
+    if (is_in_other) {
+        /* Somebody has made jobs of them: a launcher's plugin, or gang run. */
+    } else if (!is_in_cluster || !is_apart) {
         join_here();
     } else {
         if (!id && rank == 0)

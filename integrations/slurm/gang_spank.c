@@ -90,6 +90,7 @@ struct step {
     int32_t *cpus;  /* by host */
     int32_t *ranks; /* by host */
     uint32_t here;  /* the index of this host */
+    uint32_t restarts;
 };
 
 /* The tasks of this node, in the order in which they were forked. */
@@ -225,6 +226,9 @@ static int expand_name(struct step *step, const char *prefix, const char *text, 
     const char *close = memchr(bracket, ']', (size_t)(end - bracket));
     if (!close)
         return -1;
+    /* An empty bracket would end in no name, and nothing would bound how often. */
+    if (close == bracket + 1)
+        return -1;
     for (const char *at = bracket + 1; at < close; at++) {
         int32_t first, last;
         const char *digits = at;
@@ -322,6 +326,7 @@ static const char *read_layout(spank_t spank, struct step *step)
     char *names = variable(spank, "SLURM_STEP_NODELIST");
     char *counts = variable(spank, "SLURM_STEP_TASKS_PER_NODE");
     char *het = variable(spank, "SLURM_HET_SIZE");
+    char *restarts = variable(spank, "SLURM_RESTART_COUNT");
     spank_get_item(spank, S_JOB_NNODES, &nodes);
     spank_get_item(spank, S_JOB_NODEID, &step->here);
     spank_get_item(spank, S_STEP_CPUS_PER_TASK, &cpus_per_task);
@@ -346,9 +351,14 @@ static const char *read_layout(spank_t spank, struct step *step)
     }
     if (!why)
         cap_cpus(spank, step);
+    const char *at = restarts ? restarts : "";
+    int32_t times;
+    if (number(&at, 0, INT32_MAX, &times) == 0)
+        step->restarts = (uint32_t)times;
     free(names);
     free(counts);
     free(het);
+    free(restarts);
     return why;
 }
 
@@ -432,7 +442,9 @@ static gang_result register_step(const struct step *step, gang_job **job)
     result = gang_span_init(&span);
     if (result != GANG_OK)
         return result;
-    snprintf(launched_as, sizeof launched_as, "slurm:%u.%u", step->job, step->id);
+    /* A job that is queued again has steps of the same numbers. */
+    snprintf(launched_as, sizeof launched_as, step->restarts ? "slurm:%u.%u:%u" : "slurm:%u.%u",
+             step->job, step->id, step->restarts);
     span.hosts = step->hosts;
     span.names = (const char *const *)step->names;
     span.cpus = step->cpus;
@@ -489,7 +501,6 @@ static void wait_for_child(pid_t child, int in, const char *what)
         if (ready < 0 && errno == EINTR)
             continue;
         if (ready <= 0) {
-            kill(child, SIGKILL);
             complain(what, "gangd did not answer in time");
             break;
         }
@@ -499,6 +510,9 @@ static void wait_for_child(pid_t child, int in, const char *what)
         else
             is_over = got == 0 || errno != EINTR;
     }
+    /* It has no more to say, or may not end by itself. */
+    if (!is_over)
+        kill(child, SIGKILL);
     close(in);
     int status = 0;
     pid_t ended;

@@ -22,8 +22,11 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The most keys of one answer: a value has some hundred bytes, and an answer 4 MiB at most.
+/// The most keys of one answer. A value has some hundred bytes and an answer 4 MiB at most; where
+/// values are longer, fewer are asked for.
 const KEYS_MAX: i64 = 1_000;
+/// gRPC's code of an answer that is too long (OUT_OF_RANGE).
+const TOO_LONG: i32 = 11;
 
 /// All keys below a prefix, as of one revision.
 ///
@@ -35,11 +38,17 @@ pub async fn read(client: &mut Client, prefix: &str) -> Result<Snapshot, Error> 
         value: text(kv.value()),
         modified: revision(kv.mod_revision()),
     };
-    let (mut at, mut items) = (0, Vec::new());
+    let (mut at, mut items, mut keys) = (0, Vec::new(), KEYS_MAX);
     let (mut from, end) = (prefix.as_bytes().to_vec(), after_all(prefix));
     loop {
-        let page = GetOptions::new().with_range(end.clone()).with_limit(KEYS_MAX);
-        let answer = client.get(from, Some(page.with_revision(at))).await?;
+        let page = GetOptions::new().with_range(end.clone()).with_limit(keys);
+        let answer = match client.get(from.clone(), Some(page.with_revision(at))).await {
+            Err(Error::GRpcStatus(status)) if status.code() as i32 == TOO_LONG && keys > 1 => {
+                keys /= 2;
+                continue;
+            }
+            answer => answer?,
+        };
         if at == 0 {
             at = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
         }

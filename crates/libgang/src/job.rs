@@ -16,6 +16,7 @@ use crate::{
     connection::{ask, has_process, register_apart},
     handle::{self, Blank, Handle},
     result::{Code, Failure, answer, last, text},
+    span,
 };
 
 /// As `gang_spec` of `gang.h`.
@@ -315,7 +316,7 @@ fn open(job: i64, out: *mut *mut Handle) -> Result<(), Failure> {
     if out.is_null() {
         return Err(Failure::invalid("there is nowhere to put the job"));
     }
-    ask(|client| client.job_here(job))?;
+    span::wait_for_part(job)?;
     let handle = handle::open(job)?;
     // SAFETY: not null, and the caller of the function of C lets us write it.
     unsafe { *out = handle };

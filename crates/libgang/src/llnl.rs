@@ -161,7 +161,8 @@ unsafe fn job_of(id: *const GangJobId) -> Result<i64, Failure> {
         Ok(job) if job > 0 && computer == own_computer() => Ok(job),
         Ok(job) if job >= FIRST_SPANNING && Some(computer) == own_cluster()? => {
             // The part of this computer comes a moment after the job was registered.
-            ask(|client| client.job_here(job)).map(|part| part.id)
+            span::wait_for_part(job)?;
+            Ok(job)
         }
         _ => Err(Failure::new(Code::NoSuchJob, "the id is of no job on this computer")),
     }
@@ -215,8 +216,8 @@ pub unsafe extern "C" fn GangJobRegister(
         let wanted = match wanted {
             Wanted::Here(wanted) => wanted,
             Wanted::Hosts(hosts) => {
-                let job = register_on(hosts, class)?;
                 let computer = own_cluster()?.unwrap_or(0);
+                let job = register_on(hosts, class)?;
                 // SAFETY: not null, and the caller lets us write it.
                 unsafe { *id = GangJobId { computer, job: job as u64 } };
                 return Ok(());

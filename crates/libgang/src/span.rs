@@ -3,9 +3,10 @@
 use std::{
     ffi::{CStr, c_char},
     mem::size_of,
+    time::{Duration, Instant},
 };
 
-use gang_protocol::{client::Registration, cpu_numbers, v1};
+use gang_protocol::{client::Registration, cpu_numbers, limits::FIRST_SPANNING, v1};
 
 use crate::{
     connection::ask,
@@ -31,6 +32,12 @@ pub struct Span {
 
 const _: () = assert!(size_of::<Span>() == 72);
 
+/// A job that was just registered elsewhere is not known here for a moment.
+const NEW: Duration = Duration::from_millis(500);
+/// A part that is to come is waited for this long, and looked for this often.
+const PART_WITHIN: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(20);
+
 /// More hosts than any cluster has.
 const HOSTS_MAX: usize = 16_384;
 
@@ -55,6 +62,35 @@ fn default_span() -> Span {
 /// The names of this host and of its cluster.
 pub fn own_host() -> Result<Option<(String, String)>, Failure> {
     ask(|client| client.host())
+}
+
+/// Returns once a job is on this host. The part of one that spans hosts comes a moment after it was
+/// registered on another one, and is waited for where this host is to have one. Others may ask
+/// meanwhile, and processes fork.
+pub fn wait_for_part(job: i64) -> Result<(), Failure> {
+    let began = Instant::now();
+    loop {
+        let failure = match ask(|client| client.show_job(job)) {
+            Ok(_) => return Ok(()),
+            Err(failure) => failure,
+        };
+        let is_new = began.elapsed() < NEW;
+        let waits = failure.code == Code::NoSuchJob
+            && job >= FIRST_SPANNING
+            && began.elapsed() < PART_WITHIN
+            && (is_new || comes_here(job)?);
+        if !waits {
+            return Err(failure);
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Whether a job has CPUs on this host.
+fn comes_here(job: i64) -> Result<bool, Failure> {
+    let Some(cluster) = ask(|client| client.cluster())? else { return Ok(false) };
+    let job = cluster.jobs.iter().find(|known| known.id == job);
+    Ok(job.is_some_and(|job| job.cpus.iter().any(|of| of.host == cluster.host)))
 }
 
 /// Registers a job on several hosts.

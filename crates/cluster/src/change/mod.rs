@@ -20,7 +20,7 @@ mod tend;
 use std::collections::{BTreeMap, BTreeSet};
 
 use gang_schedule::matrix::{Change, HostId, Load, Matrix, Span};
-use gang_schedule::{JobId, MAX_CPUS, UserId, clock};
+use gang_schedule::{CpuSet, JobId, MAX_CPUS, UserId, clock};
 
 use crate::keys::{FIRST_JOB, Key, Keys, is_name};
 use crate::record::{
@@ -337,7 +337,9 @@ impl<'a> Drafting<'a> {
             if (known.cpus, known.numbers.as_str(), known.boot.as_str()) == (cpus, numbers, boot) {
                 return Ok(self.nothing());
             }
-            if known.cpus != cpus {
+            // Columns are what entries name: they stay the same CPUs while the kernel runs.
+            let has_others = known.numbers != numbers && known.boot == boot;
+            if known.cpus != cpus || has_others {
                 self.check_unused(known.number)?;
             }
         }
@@ -417,6 +419,7 @@ impl<'a> Drafting<'a> {
                 allowed.insert(HostId(host.number), host.columns(&cpus));
             }
         }
+        let job = &Job { allowed: self.known_cpus(job), ..job.clone() };
         let id = JobId(self.state.next_job);
         let class = class(&job.class).map_err(Refused::Job)?;
         let user = self.settings.users.account(job.owner.uid, &job.owner.name);
@@ -461,6 +464,18 @@ impl<'a> Drafting<'a> {
             Some((id, ..)) => Err(Refused::Launched { job: id, name: name.clone() }),
             None => Ok(None),
         }
+    }
+
+    /// The CPUs to which a job is bound, as far as its hosts have them.
+    fn known_cpus(&self, job: &Job) -> BTreeMap<String, String> {
+        let known = |(name, list): (&String, &String)| {
+            let host = self.from.view.hosts().get(name)?;
+            let there: CpuSet = host.numbers.split(',').filter_map(|it| it.parse().ok()).collect();
+            let bound: CpuSet = list.parse().ok()?;
+            let bound: CpuSet = bound.iter().filter(|&cpu| there.contains(cpu)).collect();
+            Some((name.clone(), bound.to_string()))
+        };
+        job.allowed.iter().filter_map(known).collect()
     }
 
     /// The processes of this host are there. With those of the last host, the slots begin.

@@ -70,6 +70,9 @@ impl Drafting<'_> {
             }
             let mut entries = entries.clone();
             entries.lose(&lost);
+            // Nothing comes from a host that is lost: the job does without, as it does later.
+            let awaited = entries.awaited().difference(&lost).copied().collect();
+            entries.await_hosts(&awaited);
             let matrix = matrix.get_or_insert_with(|| self.matrix.clone());
             match (lost.is_subset(&known), job.on_host_lost, entries.wanted) {
                 (false, OnHostLost::Suspend, Wanted::Run) => {

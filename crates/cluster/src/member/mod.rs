@@ -151,8 +151,9 @@ struct Waiting {
     conflicts: u32,
     /// The nonce of the job that it was sent for: the number may be another's afterwards.
     nonce: Option<String>,
-    /// A host that it needs is away, and is waited for until then.
+    /// A host that it needs is away: it is waited for until then, and not looked for before.
     waits_for_host_until_ns: Option<u64>,
+    not_before_ns: u64,
 }
 
 /// A wish that was sent.
@@ -175,6 +176,7 @@ impl Waiting {
             conflicts: 0,
             nonce: None,
             waits_for_host_until_ns: None,
+            not_before_ns: 0,
         }
     }
 }

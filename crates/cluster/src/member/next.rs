@@ -26,6 +26,8 @@ const KEY_NS: u64 = 5_000_000;
 /// A registration waits so long for a host that is away, and looks for it so often.
 const AWAY_NS: u64 = 3_000_000_000;
 const AWAY_LOOK_NS: u64 = 200_000_000;
+/// No more registrations than these wait for hosts at a time.
+const AWAY_MAX: usize = 32;
 /// A wish of the host itself that was refused comes again after this time.
 const RETRY_NS: u64 = 2_000_000_000;
 
@@ -107,7 +109,12 @@ impl Member {
         if now_ns < self.waits_until_ns {
             return None;
         }
-        while let Some(mut of) = self.wishes.pop_front() {
+        for _ in 0..self.wishes.len() {
+            let Some(mut of) = self.wishes.pop_front() else { break };
+            if now_ns < of.not_before_ns {
+                self.wishes.push_back(of);
+                continue;
+            }
             let is_new = self.alive_ns.is_some_and(|at_ns| now_ns < at_ns + ALIVE_NS);
             let is_known = is_new && !self.alive_is_old;
             let needs_alive = matches!(of.wish, Wish::Register(_) | Wish::Tend);
@@ -161,7 +168,6 @@ impl Member {
                 }
                 Err(Refused::Away(_)) if self.waits_for_host(&mut of, now_ns) => {
                     self.wishes.push_back(of);
-                    return None;
                 }
                 Err(why) => self.refuse(now, of, why),
             }
@@ -172,9 +178,10 @@ impl Member {
     /// Whether a wish waits for a host that is away: it may have been seen a moment too early.
     fn waits_for_host(&mut self, of: &mut Waiting, now_ns: u64) -> bool {
         let until_ns = *of.waits_for_host_until_ns.get_or_insert(now_ns + AWAY_NS);
-        let waits = of.ticket.is_some() && now_ns < until_ns;
+        let waiting = self.wishes.iter().filter(|it| it.waits_for_host_until_ns.is_some()).count();
+        let waits = of.ticket.is_some() && now_ns < until_ns && waiting < AWAY_MAX;
         if waits {
-            (self.alive_is_old, self.waits_until_ns) = (true, now_ns + AWAY_LOOK_NS);
+            (self.alive_is_old, of.not_before_ns) = (true, now_ns + AWAY_LOOK_NS);
         }
         waits
     }

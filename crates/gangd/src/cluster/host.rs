@@ -5,6 +5,7 @@ use std::{
     fs, io,
     path::PathBuf,
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use gang_cluster::{
@@ -31,6 +32,7 @@ use crate::{
 
 /// Users whose accounts are remembered.
 const ACCOUNTS_MAX: usize = 1_000;
+const ACCOUNTS_FOR: Duration = Duration::from_secs(60);
 
 /// The daemon's end of the link.
 pub struct ThisHost {
@@ -51,8 +53,9 @@ pub struct ThisHost {
     filed: String,
     /// The revision whose parts are known.
     revision: u64,
+    has_seen: bool,
     /// The accounts of users of this host, and the rule by which they have them.
-    accounts: (Users, BTreeMap<UserId, u32>),
+    accounts: (Users, BTreeMap<UserId, u32>, Instant),
     /// The load and the parts, as the conductor said last.
     last_seen: Option<(Load, Vec<Seen>)>,
 }
@@ -89,7 +92,8 @@ impl ThisHost {
             file: daemon.files.store.entries(),
             filed: String::new(),
             revision: 0,
-            accounts: Default::default(),
+            has_seen: false,
+            accounts: (Users::default(), BTreeMap::new(), Instant::now()),
             last_seen: None,
         }
     }
@@ -191,10 +195,12 @@ impl ThisHost {
 impl ThisHost {
     /// The runnable threads of users, by their accounts in the cluster.
     fn of_accounts(&mut self, of_users: &BTreeMap<UserId, u32>) -> BTreeMap<u32, u32> {
-        let (users, known) = &mut self.accounts;
-        // A name may be given to another number meanwhile.
-        if known.len() > ACCOUNTS_MAX {
+        let (users, known, at) = &mut self.accounts;
+        // A name may be given to another number meanwhile, and one that nobody could look up is
+        // another account.
+        if known.len() > ACCOUNTS_MAX || at.elapsed() > ACCOUNTS_FOR {
             known.clear();
+            *at = Instant::now();
         }
         let mut of_accounts = BTreeMap::new();
         for (&user, &count) in of_users {
@@ -211,16 +217,9 @@ impl ThisHost {
         for part in here {
             state.held.remove(&part.nonce);
         }
-        let wanted: Vec<&WantedPart> = state.wanted.iter().flat_map(|all| all.iter()).collect();
-        // An earlier daemon has counted those that came before this one.
-        let has_come = |of: &&&WantedPart| {
-            let processes = here.iter().find(|part| part.job == of.part.job);
-            let processes = processes.map_or(0, |part| part.processes);
-            let is_known = state.ranks.contains_key(&of.part.job);
-            state.has_come(of.part.job, of.ranks) || (!is_known && processes >= of.ranks as usize)
-        };
-        let awaited = wanted.iter().filter(|of| of.ranks > 0);
-        awaited.filter(has_come).map(|of| of.part.job).collect()
+        let wanted = state.wanted.iter().flat_map(|all| all.iter());
+        let has_come = |of: &&WantedPart| of.ranks > 0 && state.has_come(of.part.job, of.ranks);
+        wanted.filter(has_come).map(|of| of.part.job).collect()
     }
 }
 
@@ -257,6 +256,11 @@ impl Host for ThisHost {
             Ok(seen) => self.last_seen.insert(seen).clone(),
             Err(_) => self.last_seen.clone().unwrap_or_default(),
         };
+        if !std::mem::replace(&mut self.has_seen, true) {
+            // An earlier daemon has taken in the processes that are there already.
+            let restored = here.iter().map(|part| (part.job, part.processes));
+            self.shared.state().restored = restored.collect();
+        }
         let of_users = self.of_accounts(&of_users);
         Observation {
             clock: self.clock.quality(),
@@ -276,7 +280,7 @@ impl Host for ThisHost {
         self.give(member);
         let rule = member.view().settings().map(|settings| settings.users).unwrap_or_default();
         if self.accounts.0 != rule {
-            self.accounts = (rule, BTreeMap::new());
+            self.accounts = (rule, BTreeMap::new(), Instant::now());
         }
         let revision = member.view().revision();
         if self.revision != revision {

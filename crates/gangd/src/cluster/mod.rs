@@ -65,15 +65,18 @@ struct State {
     held: BTreeMap<String, u32>,
     /// Why parts are not here that should be.
     missing: BTreeMap<JobId, String>,
-    /// The processes that were added to parts since the daemon started.
+    /// The processes that were added to parts since the daemon started, and how many these had
+    /// then.
     ranks: BTreeMap<JobId, BTreeSet<u32>>,
+    restored: BTreeMap<JobId, usize>,
     is_closed: bool,
 }
 
 impl State {
     /// Whether as many processes were added to a part.
     fn has_come(&self, job: JobId, awaited: u32) -> bool {
-        self.ranks.get(&job).is_some_and(|ranks| ranks.len() >= awaited as usize)
+        let restored = self.restored.get(&job).copied().unwrap_or(0);
+        self.ranks.get(&job).map_or(0, BTreeSet::len) + restored >= awaited as usize
     }
 }
 
@@ -103,6 +106,18 @@ impl Shared {
 pub struct Held {
     shared: Arc<Shared>,
     nonce: String,
+}
+
+impl Held {
+    /// The job turned out to be there already: it is held by this one, too.
+    fn of(self, nonce: String) -> Held {
+        let shared = self.shared.clone();
+        let mut state = shared.state();
+        let uid = state.held.get(&self.nonce).copied().unwrap_or_default();
+        state.held.entry(nonce.clone()).or_insert(uid);
+        drop(state);
+        Held { shared, nonce }
+    }
 }
 
 impl Drop for Held {

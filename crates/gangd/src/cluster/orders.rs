@@ -11,7 +11,7 @@ use gang_linux::clock;
 use gang_schedule::{Class, CpuSet, JobId, clock as slices};
 use nix::unistd::{Uid, User};
 
-use super::{Cluster, Held};
+use super::{Cluster, Held, State};
 use crate::{
     conduct::state::now,
     daemon::Daemon,
@@ -21,6 +21,9 @@ use crate::{
 
 /// Jobs of a user that were registered at this host and run nowhere yet.
 const HELD_MAX: usize = 64;
+
+/// Processes of a part that are counted.
+const RANKS_MAX: usize = 65_536;
 
 /// A job to be on several hosts.
 #[derive(Clone, Debug)]
@@ -117,11 +120,13 @@ impl Daemon {
             registered_at_ns: clock::utc_ns(),
             nonce,
         };
+        let own_nonce = record.nonce.clone();
         let granted = cluster.link.wish(Wish::Register(record));
         let granted = granted.map_err(|why| refused(OPERATION, why, Sees::All))?;
         let Granted::Registered { job, nonce, from_slice } = granted else {
             return Err(refused(OPERATION, Refused::Unanswered, Sees::All));
         };
+        let held = if nonce == own_nonce { held } else { held.of(nonce.clone()) };
         if let Some(cpus) = here {
             // The client is to find it at once.
             let part = Part { job, nonce, name, owner_uid, class, weight, cpus };
@@ -138,10 +143,20 @@ impl Daemon {
         };
         let is_last = {
             let mut state = cluster.shared.state();
-            state.ranks.entry(job).or_default().insert(pid);
-            let wanted = state.wanted.iter().flat_map(|wanted| wanted.iter());
-            let mut awaited = wanted.filter(|of| of.part.job == job).map(|of| of.ranks);
-            awaited.next().is_some_and(|awaited| awaited > 0 && state.has_come(job, awaited))
+            let awaited = |state: &State| {
+                let mut wanted = state.wanted.iter().flat_map(|wanted| wanted.iter());
+                wanted.find(|of| of.part.job == job).map(|of| of.ranks)
+            };
+            // Of a part that is complete, or awaits nobody, no process counts any more.
+            let has_come = |state: &State| awaited(state).is_some_and(|it| state.has_come(job, it));
+            if has_come(&state) {
+                return;
+            }
+            let of_job = state.ranks.entry(job).or_default();
+            if of_job.len() < RANKS_MAX {
+                of_job.insert(pid);
+            }
+            has_come(&state)
         };
         if is_last {
             cluster.link.see();

@@ -7,7 +7,7 @@
 //! part what a client would do to a job. What fails is tried again.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, PoisonError, Weak},
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -91,6 +91,7 @@ impl Keeper {
     /// latest.
     fn follow(&mut self, wanted: &[WantedPart]) -> Duration {
         let Ok((mut here, online)) = self.here() else { return AGAIN };
+        let known: BTreeSet<JobId> = here.keys().copied().collect();
         let (mut next_in, mut missing) = (AGAIN, BTreeMap::new());
         for of in wanted {
             if self.shared.state().is_closed {
@@ -115,7 +116,11 @@ impl Keeper {
         {
             let mut state = self.shared.state();
             state.missing = missing;
-            state.ranks.retain(|id, _| wanted.iter().any(|of| of.part.job == *id));
+            // A part may be here before the registry's word of it is.
+            let is_left =
+                |id: &JobId| known.contains(id) || wanted.iter().any(|of| of.part.job == *id);
+            state.ranks.retain(|id, _| is_left(id));
+            state.restored.retain(|id, _| is_left(id));
         }
         // Jobs that are over everywhere: processes that are left go on without gangd.
         for (id, gone) in here {
@@ -156,6 +161,9 @@ impl Keeper {
             // A registry that was restored gives numbers again.
             Some(other) if other.part.nonce != part.nonce => {
                 self.daemon.end(id);
+                let mut state = self.shared.state();
+                state.ranks.remove(&id);
+                state.restored.remove(&id);
                 None
             }
             here => here,

@@ -33,7 +33,7 @@ const FIRST: &str = "first slots";
 const AWAY: &str = "etcd away";
 const MESSAGES: &str = "messages between hosts";
 
-/// Slices that both hosts began, slots, jobs, and slots that were due.
+/// Slices that both hosts began, slots, jobs, slots that were due, and rounds of messages.
 const SAMPLES: &str = "samples";
 const APART_P50: &str = "apart_us_p50";
 const APART_P99: &str = "apart_us_p99";

@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use gang_linux::child::ends_with_its_parent;
 
+use super::SAMPLES;
 use super::bed::{Bed, HOSTS, spanning, wait_until};
 use crate::harness::compiled::compile_by;
 use crate::harness::lab::Lab;
@@ -178,6 +179,7 @@ pub fn messages(lab: &Lab, length: Duration) -> Result<Sample> {
     let gangs = rate(&[&first, &second], length)?;
     ensure!(alone > 0.0, "one pair alone sends no message");
     Ok(bed.sample()?.with_all(Figures::from([
+        (SAMPLES, gangs * length.as_secs_f64()),
         ("alone_per_s", alone),
         ("gangs_per_s", gangs),
         ("linux_per_s", linux),

@@ -94,8 +94,8 @@ impl<'a> Spanning<'a> {
         }
     }
 
-    /// What is known of the job on all of its hosts: lines of terms, and a table of the hosts, as
-    /// wide as a terminal is. Everything unprintable is escaped.
+    /// The job on all of its hosts, as far as is known: lines of terms, and a table of the hosts,
+    /// as wide as a terminal is. Everything unprintable is escaped.
     pub fn text(self, width: Option<usize>) -> String {
         let mut out = String::new();
         // Nothing fails that is written to a string.

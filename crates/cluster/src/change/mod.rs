@@ -516,7 +516,7 @@ impl<'a> Drafting<'a> {
 
     fn want(mut self, id: JobId, wanted: Wanted, by: &By) -> Result<Draft, Refused> {
         let entries = self.permitted(id, by)?;
-        // Who resumes a job waits for nobody any more.
+        // A job that is resumed waits for nobody any more.
         let is_awaiting = wanted == Wanted::Run && !entries.awaited.is_empty();
         if entries.wanted == wanted && !is_awaiting {
             return Ok(self.nothing());

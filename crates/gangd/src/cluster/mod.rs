@@ -47,7 +47,7 @@ pub struct Cluster {
     parts: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the threads of the cluster share.
+/// The state that threads of the cluster share.
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
@@ -148,7 +148,7 @@ impl Cluster {
         shared.state().unreachable = Some("it was not asked yet".to_owned());
         let quality = clock::Clock::start(daemon.settings().clock)?;
         let host = host::ThisHost::new(daemon, &shared, me.name.clone(), columns, quality);
-        // What cannot be read is an error at the start, and later a reason why etcd is away.
+        // A file that cannot be read is an error at the start, and later a reason why etcd is away.
         settings.address()?;
         let of = settings.clone();
         let find = move || of.address().map_err(|error| format!("{error:#}"));

@@ -114,7 +114,7 @@ impl Cluster {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClockFile {
-    /// Who says how good the clock is: "auto", "adjtimex", "chrony" or "ptp".
+    /// The word on how good the clock is: "auto", "adjtimex", "chrony" or "ptp".
     source: Source,
     /// The bound of a clock that PTP disciplines, such as "20us": no program says it.
     bound: Option<String>,
@@ -132,7 +132,7 @@ pub enum Source {
     Ptp,
 }
 
-/// Who says how good the clock is.
+/// The word on how good the clock is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clock {
     pub source: Source,

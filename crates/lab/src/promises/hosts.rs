@@ -209,7 +209,7 @@ fn pairs(lab: &Lab) -> Result<Sample> {
     messages::messages(lab, length(lab, Duration::from_secs(20), Duration::from_secs(4)))
 }
 
-/// What a job had, and when that was asked.
+/// The slots and times of a job, and when they were asked for.
 struct Had {
     at: Instant,
     slots: i64,

@@ -112,7 +112,7 @@ fn etcd(of: Spanning<'_>) -> Option<Finding> {
     finding(Kind::EtcdAway, Grade::Bad, text)
 }
 
-/// What keeps the job on one of its hosts.
+/// The reason that keeps the job on one of its hosts.
 fn host_state(of: Spanning<'_>, cpus: &HostCpus, host: Option<&Host>) -> Option<Finding> {
     let name = escaped(&cpus.host);
     // That is said of it already.

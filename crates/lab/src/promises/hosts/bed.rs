@@ -293,7 +293,7 @@ impl Bed {
             let due = share * cluster.frame.context("etcd has no cluster")? as f64;
             let has = |job: &v1::SpanningJob| (job.rows.len() as f64 - due).abs() < 1.0;
             if cluster.jobs.iter().all(has) || Instant::now() >= end {
-                // What was changed last holds within a second.
+                // The last change holds within a second.
                 std::thread::sleep(Duration::from_secs(1));
                 return Ok(());
             }
@@ -327,7 +327,7 @@ impl Bed {
     }
 }
 
-/// What is registered: a CPU of each host.
+/// The registration of a job with a CPU of each host.
 pub fn spanning(name: &str, weight: i64) -> v1::RegisterSpanning_Args {
     v1::RegisterSpanning_Args {
         name: name.into(),

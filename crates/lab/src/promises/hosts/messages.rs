@@ -18,7 +18,7 @@ use crate::harness::compiled::compile_by;
 use crate::harness::lab::Lab;
 use crate::harness::samples::{Figures, Sample};
 
-/// What is kept of one pair's rate where two share the hosts, as gangs and by Linux alone.
+/// The rate of two pairs that share the hosts, over that of one alone: as gangs, by Linux alone.
 pub const GANGS: &str = "gangs_over_one";
 pub const LINUX: &str = "linux_over_one";
 

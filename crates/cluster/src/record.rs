@@ -410,6 +410,9 @@ impl Entries {
     /// [`Fault::Unreadable`] and [`Fault::Contradicts`] of lists. No host has more columns than
     /// `columns_max`.
     pub fn decode(&self, columns_max: u32) -> Result<(Span, Placement), Fault> {
+        for hosts in [&self.lost, &self.awaited] {
+            list(hosts, HOSTS_MAX)?;
+        }
         let cpus = unlisted(&self.cpus, columns_max)?;
         let allowed = unlisted(&self.allowed, columns_max)?;
         let rows: Rows = list(&self.rows, MAX_ROWS)?.iter().collect();
@@ -532,5 +535,11 @@ mod tests {
         assert!(matches!(with(&[("0", "0")], "4096"), Err(Fault::Unreadable(_))));
         assert!(matches!(with(&[("0", "7-8")], "0"), Err(Fault::Unreadable(_))));
         assert!(matches!(with(&[("0-1", "0"), ("1", "2")], "0"), Err(Fault::Contradicts(_))));
+        // A job that awaits nobody knows whom would never have a slot, and nobody would say why.
+        let (far, none) = ("16384".to_owned(), "x".to_owned());
+        let awaiting = Entries { awaited: none, ..entries() }.decode(8);
+        assert!(matches!(awaiting, Err(Fault::Unreadable(_))));
+        let lost = Entries { lost: far, ..entries() }.decode(8);
+        assert!(matches!(lost, Err(Fault::Unreadable(_))));
     }
 }

@@ -235,9 +235,13 @@ impl Host for ThisHost {
     }
 
     fn kept(&mut self) -> Option<Timeline> {
-        let text = fs::read_to_string(&self.file).ok()?;
+        let lost = |why: String| tracing::warn!(why, "entries of an earlier daemon are lost");
+        let text = match fs::read_to_string(&self.file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            text => text.map_err(|error| lost(error.to_string())).ok()?,
+        };
         let kept = Timeline::from_text(&text, self.slice_ns);
-        kept.inspect_err(|why| tracing::warn!(%why, "entries of an earlier daemon are lost")).ok()
+        kept.map_err(|why| lost(why.to_string())).ok()
     }
 
     fn seen(&mut self) -> Observation {

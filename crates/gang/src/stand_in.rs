@@ -18,8 +18,8 @@
 //!   more. `kill` does not say whether it means the group, so the program may get a signal twice.
 //! - SIGCONT discards stop signals that wait. A program that is out of its slot when Ctrl-Z is
 //!   typed would never know of it. A program that leaves SIGTSTP to the kernel is suspended, and
-//!   need not know. A program that handles SIGTSTP gets it again in its next slot. A program that
-//!   ignores it runs on.
+//!   need not know. A program that handles SIGTSTP gets it again in its next slot. So it does if it
+//!   was being stopped, and had not seen the signal yet. A program that ignores it runs on.
 //! - This process ends as the program has ended: with its code, or by its signal.
 //! - Killed by SIGKILL, it takes the program with it (see `gang exec-gated`): as if it were the
 //!   program.
@@ -139,6 +139,7 @@ impl Gated {
             is_stopped: false,
             stopped_by: None,
             owed: None,
+            unseen: None,
             has_suspended: false,
             ended: None,
         };
@@ -179,8 +180,11 @@ struct StandIn {
     is_stopped: bool,
     /// The signal it stopped by, where that was a person's.
     stopped_by: Option<Signal>,
-    /// A stop signal that it handles itself, and may have lost.
+    /// A stop signal that it handles itself, and loses when it is continued.
     owed: Option<Signal>,
+    /// A stop signal that it handles itself, and had not seen when we last looked. It loses it if
+    /// it is stopped before.
+    unseen: Option<Signal>,
     /// The job is suspended until we are continued.
     has_suspended: bool,
     ended: Option<WaitStatus>,
@@ -222,8 +226,9 @@ impl StandIn {
         Ok(())
     }
 
-    /// Looks what became of the program.
-    fn look(&mut self) -> Result<()> {
+    /// Looks what became of the program. Says whether it was continued since the last look.
+    fn look(&mut self) -> Result<bool> {
+        let mut was_continued = false;
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
         while self.ended.is_none() {
             let found =
@@ -234,13 +239,20 @@ impl StandIn {
             if let Some(number) = status.stopping_signal() {
                 self.stopped_by =
                     Signal::try_from(number).ok().filter(|&signal| signal != Signal::SIGSTOP);
+                let unseen = self.unseen.take();
+                self.owed = unseen.filter(|&signal| is_pending(self.child, signal)).or(self.owed);
             } else if !status.continued() {
                 self.ended = Some(status);
-            } else if let Some(signal) = self.owed.take() {
-                self.send(signal);
+            } else {
+                was_continued = true;
+                // What it had not seen it may have lost, in a stop that we were too late to see.
+                let lost = self.owed.take();
+                if let Some(signal) = self.unseen.take().or(lost) {
+                    self.send(signal);
+                }
             }
         }
-        Ok(())
+        Ok(was_continued)
     }
 
     fn take(&mut self, info: &siginfo) -> Result<()> {
@@ -265,7 +277,7 @@ impl StandIn {
 
     fn take_stop(&mut self, signal: Signal, reached: bool) -> Result<()> {
         let was_stopped = self.is_stopped;
-        self.look()?;
+        let was_continued = self.look()?;
         match disposition(self.child, signal) {
             Disposition::Default => self.stop(signal)?,
             Disposition::Ignored => {}
@@ -273,8 +285,10 @@ impl StandIn {
             Disposition::Handled if self.stopped_by.is_some() => {}
             Disposition::Handled if self.is_stopped => self.owed = Some(signal),
             // It may have been continued after the signal came, which discarded it.
-            Disposition::Handled if was_stopped || !reached => self.send(signal),
-            Disposition::Handled => {}
+            Disposition::Handled if was_stopped || was_continued || !reached => self.send(signal),
+            Disposition::Handled => {
+                self.unseen = is_pending(self.child, signal).then_some(signal);
+            }
         }
         Ok(())
     }
@@ -286,7 +300,7 @@ impl StandIn {
         }
         self.has_suspended = true;
         self.look()?;
-        (self.stopped_by, self.owed) = (None, None);
+        (self.stopped_by, self.owed, self.unseen) = (None, None, None);
         if self.ended.is_some() {
             return Ok(());
         }
@@ -347,23 +361,35 @@ enum Disposition {
 }
 
 fn disposition(process: Pid, signal: Signal) -> Disposition {
-    let status = std::fs::read(format!("/proc/{process}/status")).unwrap_or_default();
-    // The name in it may hold any byte.
-    disposition_in(&String::from_utf8_lossy(&status), signal)
+    disposition_in(&status_of(process), signal)
 }
 
 fn disposition_in(status: &str, signal: Signal) -> Disposition {
-    let has = |mask: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(mask)).unwrap_or_default();
-        u64::from_str_radix(line.trim(), 16).unwrap_or(0) >> (signal as u32 - 1) & 1 == 1
-    };
-    if has("SigIgn:") {
+    if is_in(status, "SigIgn:", signal) {
         Disposition::Ignored
-    } else if has("SigCgt:") {
+    } else if is_in(status, "SigCgt:", signal) {
         Disposition::Handled
     } else {
         Disposition::Default
     }
+}
+
+/// A signal for the whole process that none of its threads has taken.
+fn is_pending(process: Pid, signal: Signal) -> bool {
+    is_in(&status_of(process), "ShdPnd:", signal)
+}
+
+/// The text of `proc_pid_status(5)`; empty without such a process.
+fn status_of(process: Pid) -> String {
+    let status = std::fs::read(format!("/proc/{process}/status")).unwrap_or_default();
+    // The name in it may hold any byte.
+    String::from_utf8_lossy(&status).into_owned()
+}
+
+/// Whether a mask of signals of `proc_pid_status(5)` has one.
+fn is_in(status: &str, mask: &str, signal: Signal) -> bool {
+    let line = status.lines().find_map(|line| line.strip_prefix(mask)).unwrap_or_default();
+    u64::from_str_radix(line.trim(), 16).unwrap_or(0) >> (signal as u32 - 1) & 1 == 1
 }
 
 /// How a program ended.

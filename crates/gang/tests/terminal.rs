@@ -297,6 +297,14 @@ fn needs_bash_a_program_that_handles_ctrl_z_gets_it_though_out_of_its_slot() {
         terminal.expect("got it");
         drop(turns);
     }
+    // Typed while it is being stopped, and has not seen that yet.
+    for round in 0..20 {
+        kill_process(pid, Signal::STOP).unwrap();
+        terminal.send("\x1a");
+        std::thread::sleep(Duration::from_micros(100 * round));
+        kill_process(pid, Signal::CONT).unwrap();
+        terminal.expect("got it");
+    }
     assert!(!fake.calls().contains(&"Suspend(42)".to_owned()));
     terminal.send("\x03");
     terminal.expect("$ ");

@@ -275,6 +275,19 @@ fn fill(action: &mut Action, threads: &[u32], in_idle_group: bool) {
     }
 }
 
+/// Whether an action that raises a gang depends on the CPUs of its slot.
+fn differs_by_slot(action: &Action, members: &Members, in_slot: InSlot) -> bool {
+    match action {
+        Action::Affinity { .. } => true,
+        Action::Attributes { tid, .. } => {
+            let threads = members.threads();
+            let found = threads.binary_search_by_key(tid, |thread| thread.tid);
+            in_slot.raises_threads() && found.is_ok_and(|at| threads[at].user_pinned)
+        }
+        Action::Control { .. } | Action::Signal { .. } | Action::Page { .. } => false,
+    }
+}
+
 /// The gangs that are to be raised, with their CPUs.
 fn wanted<'a>(stretch: &Stretch<'a>, slice: u64, in_gap: bool) -> BTreeMap<JobId, &'a CpuSet> {
     if in_gap {
@@ -349,6 +362,8 @@ struct Way {
     /// The CPUs of the slot that begins: threads that chose others fill there.
     slot: Option<CpuSet>,
     restricts: Restricts,
+    /// Its slot goes on, on other CPUs.
+    moves_on: bool,
 }
 
 /// The parts of a stretch, each written once, in a share for each switcher.
@@ -391,7 +406,8 @@ impl<'a> Parts<'a> {
         } else {
             Restricts::Nobody
         };
-        let way = Way { job, from, to, slot: slot.cloned(), restricts };
+        let moves_on = from == Standing::Raised && to == Standing::Raised && !new_threads;
+        let way = Way { job, from, to, slot: slot.cloned(), restricts, moves_on };
         if let Some(&number) = self.numbers.get(&way) {
             return number;
         }
@@ -406,6 +422,9 @@ impl<'a> Parts<'a> {
         if in_slot.raises_threads() {
             let in_idle_group = members.controls.in_idle_group;
             actions.iter_mut().for_each(|action| fill(action, &outside, in_idle_group));
+        }
+        if moves_on {
+            actions.retain(|action| differs_by_slot(action, members, in_slot));
         }
         let owners = self.owners(job);
         let switchers = self.stretch.switchers;

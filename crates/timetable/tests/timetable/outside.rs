@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gang_schedule::{Config, CpuSet, Event, Plan, Schedule, Spec, Topology};
+use gang_schedule::{Config, CpuSet, Event, Gap, Plan, Schedule, Spec, Topology};
 use gang_timetable::{
     Action, Attributes, Backend, Controls, Gang, InSlot, Members, Seen, Standing, Stretch,
     Switchers, Timetable, Validity, WIDE, compose, is_raised, lowered,
@@ -27,13 +27,14 @@ fn members(chosen: &[&[u32]]) -> Members {
     members
 }
 
-/// What the threads get in the first slot, on two of four CPUs.
-fn in_slot(members: &Members, in_slot: InSlot) -> BTreeMap<u32, Attributes> {
-    let config = Config::default();
-    let mut schedule = Schedule::new(config.clone(), Topology::flat(4)).unwrap();
-    schedule.apply(Event::Arrived { job: JOB, spec: Spec::new(2) }).unwrap();
-    let plans: Vec<Plan> = vec![schedule.plan(0)];
-    assert_eq!(plans[0].slot(JOB).unwrap().cpus, cpus(&[0, 1]));
+/// The timetables of a job that has these plans, on a machine of four CPUs.
+fn stretch_of(
+    members: &Members,
+    in_slot: InSlot,
+    config: &Config,
+    plans: &[Plan],
+) -> Vec<Timetable> {
+    let until_ns = plans.len() as u64 * config.slice_ns;
     let gang = Gang {
         members,
         standing: Standing::Filling,
@@ -44,28 +45,39 @@ fn in_slot(members: &Members, in_slot: InSlot) -> BTreeMap<u32, Attributes> {
         validity: Validity::Scheduled,
         listeners: Vec::new(),
     };
-    let composition = compose(&Stretch {
+    compose(&Stretch {
         generation: 1,
-        config: &config,
+        config,
         backend: Backend::Rt,
-        switchers: &Switchers::new(schedule.topology()),
+        switchers: &Switchers::new(&Topology::flat(4)),
         machine: &cpus(&[0, 1, 2, 3]),
         from_ns: 0,
-        until_ns: config.slice_ns,
-        deadline_ns: config.slice_ns,
-        plans: &plans,
+        until_ns,
+        deadline_ns: until_ns,
+        plans,
         gangs: &BTreeMap::from([(JOB, gang)]),
         pages: &[],
         follows_gap: true,
         has_common_group: false,
         actions_max: 1_000,
-    });
+    })
+    .timetables
+}
+
+/// What the threads get in the first slot, on two of four CPUs.
+fn in_slot(members: &Members, in_slot: InSlot) -> BTreeMap<u32, Attributes> {
+    let config = Config::default();
+    let mut schedule = Schedule::new(config.clone(), Topology::flat(4)).unwrap();
+    schedule.apply(Event::Arrived { job: JOB, spec: Spec::new(2) }).unwrap();
+    let plans: Vec<Plan> = vec![schedule.plan(0)];
+    assert_eq!(plans[0].slot(JOB).unwrap().cpus, cpus(&[0, 1]));
+    let timetables = stretch_of(members, in_slot, &config, &plans);
     let first = |timetable: &Timetable| {
         let edge = timetable.edges.first().filter(|edge| edge.at_ns == 0).cloned();
         let parts = edge.into_iter().flat_map(|edge| edge.raise);
         parts.flat_map(|part| timetable.parts[part].clone()).collect::<Vec<Action>>()
     };
-    let actions = composition.timetables.iter().flat_map(first);
+    let actions = timetables.iter().flat_map(first);
     let attributes = actions.filter_map(|action| match action {
         Action::Attributes { tid, attributes, .. } => Some((tid, attributes)),
         _ => None,
@@ -86,4 +98,38 @@ fn thread_is_raised_where_its_slot_has_all_cpus_it_chose() {
     assert_eq!([7, 8, 9, 10].map(|tid| wide[&tid]), [WIDE, WIDE, fills, fills]);
     let uncontended = in_slot(&members, InSlot::Uncontended);
     assert!(uncontended.values().all(|it| *it == Attributes::other(0)), "nobody is raised");
+}
+
+#[test]
+fn slot_that_moves_restricts_and_states_who_chose_cpus() {
+    let members = members(&[&[1]]);
+    let gap = Gap { length_ns: 0, ..Gap::default() };
+    let config = Config { gap, ..Config::default() };
+    let mut schedule = Schedule::new(config.clone(), Topology::flat(4)).unwrap();
+    schedule.apply(Event::Arrived { job: JOB, spec: Spec::new(2) }).unwrap();
+    let mut plans: Vec<Plan> = (0..2).map(|slice| schedule.plan(slice)).collect();
+    for (plan, slot) in plans.iter_mut().zip([[0, 1], [2, 3]]) {
+        plan.row[0].cpus = cpus(&slot);
+    }
+    let at = |in_slot, at_ns: u64| {
+        let timetables = stretch_of(&members, in_slot, &config, &plans);
+        let edges = timetables.iter().flat_map(move |timetable| {
+            let edge = timetable.edges.iter().find(|edge| edge.at_ns == at_ns);
+            let parts = edge.into_iter().flat_map(|edge| &edge.raise);
+            parts.flat_map(|&part| timetable.parts[part].clone()).collect::<Vec<Action>>()
+        });
+        let mut actions: Vec<Action> = edges.collect();
+        actions.sort_by_key(|action| matches!(action, Action::Attributes { .. }));
+        actions
+    };
+    let actions = at(InSlot::Exclusive, config.slice_ns);
+    let slot = cpus(&[2, 3]);
+    assert_eq!(actions[0], Action::Affinity { tid: 7, cpus: slot.clone() });
+    let fills = lowered(&Attributes::other(0), false);
+    let stated = |action: &Action| match *action {
+        Action::Attributes { tid, attributes, .. } => Some((tid, attributes)),
+        _ => None,
+    };
+    assert_eq!(actions[1..].iter().map(stated).collect::<Vec<_>>(), [Some((8, fills))]);
+    assert_eq!(at(InSlot::Uncontended, config.slice_ns), actions[..1]);
 }

@@ -1,6 +1,9 @@
 //! The start of a daemon, which takes over what is on file.
 
-use std::{collections::BTreeMap, rc::Rc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
 
 use gang_conductor::{Accounts, Conductor, Gaps, Home, Limits, Setup, Terms, Tunables};
 use gang_schedule::{JobId, Schedule, Topology};
@@ -62,6 +65,8 @@ impl World {
             load: 0,
             uses: BTreeMap::new(),
             given: Vec::new(),
+            had_parts: BTreeSet::new(),
+            has_old_plans: false,
         };
         daemon.core.number_from(self.next_job);
         self.restore(&mut daemon);

@@ -63,6 +63,7 @@ impl World {
         };
         let before_ns = self.now.utc_ns;
         self.now.utc_ns = step(before_ns);
+        self.daemon.iter_mut().for_each(|daemon| daemon.has_old_plans = true);
         for lane in self.daemon.iter_mut().flat_map(|it| &mut it.lanes) {
             // It does not run for as long as without the step, and who is awake stays so.
             lane.stalled_until_ns = step(lane.stalled_until_ns);
@@ -203,6 +204,7 @@ impl World {
         let now = self.now;
         let machine = Rc::clone(&self.machine);
         let Some(daemon) = &mut self.daemon else { return Err(Died) };
+        daemon.has_old_plans = false;
         let followed = daemon.followed();
         let (mut planning, moving) = daemon.core.begin(now, resume_ns, new_threads, followed);
         for job in moving {

@@ -149,7 +149,7 @@ struct Daemon {
     uses: BTreeMap<JobId, u64>,
     /// The entries that hosts last agreed on.
     given: Vec<AgreedEntries>,
-    /// Spanning jobs that have or had a part here.
+    /// Jobs that were on file, and spanning jobs that have or had a part here.
     had_parts: BTreeSet<JobId>,
     /// The clock was set since the last plans, which are replaced at once, or once somebody has
     /// slots.

@@ -116,6 +116,7 @@ impl World {
             }
             machine.begin_pins(job);
             daemon.rosters.insert(job, roster);
+            daemon.had_parts.insert(job);
         }
         // Once it is known of all whose they are.
         for job in daemon.rosters.keys().copied().collect::<Vec<JobId>>() {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
 use gang_schedule::matrix::{HostId, MAX_ROWS, Placement, Rows, Span};
-use gang_schedule::{Class, Config, CpuSet, Sharing, Spec, UserId};
+use gang_schedule::{Class, Config, CpuSet, JobId, Sharing, Spec, UserId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::keys::FIRST_JOB;
@@ -116,8 +116,7 @@ impl Host {
 }
 
 /// The quality of a host's clock.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clock {
     /// `chrony`, `adjtimex` or `ptp`.
     pub source: String,
@@ -126,9 +125,9 @@ pub struct Clock {
     pub bound_ns: u64,
 }
 
-/// A host that is alive; the key goes with its lease.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// A host that is alive; the key goes with its lease. Only the host itself writes it, so that more
+/// fields of another version are no fault.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alive {
     /// The revision up to which the host has read the registry.
     pub read: u64,
@@ -142,6 +141,39 @@ pub struct Alive {
     pub unwilling: Option<String>,
     /// The spanning jobs that have processes there.
     pub parts: BTreeSet<u64>,
+    /// Why spanning jobs are not there as they are wanted: some of them ([`Alive::missing_of`]).
+    #[serde(default)]
+    pub missing: BTreeMap<u64, String>,
+    /// Why nothing else is known of the host: its daemon is of another version, say.
+    #[serde(skip)]
+    pub fault: Option<Fault>,
+}
+
+/// The most reasons that a host tells others, and the most characters of each.
+const MISSING_MAX: usize = 64;
+const REASON_MAX: usize = 200;
+
+impl Alive {
+    /// The value of a host's key. One that cannot be read says that the host is alive, and no more:
+    /// it takes no part in new jobs, and may have a part of any that is there.
+    pub fn read(text: &str) -> Alive {
+        decode(text).unwrap_or_else(|fault| Alive {
+            unwilling: Some(format!("what it says of itself is not used here: {fault}")),
+            fault: Some(fault),
+            ..Alive::default()
+        })
+    }
+
+    /// Whether the host has processes of a job, or may have some.
+    pub fn may_have(&self, job: JobId) -> bool {
+        self.parts.contains(&job.0) || self.fault.is_some()
+    }
+
+    /// Reasons for others to read, within bounds.
+    pub fn missing_of(reasons: &BTreeMap<JobId, String>) -> BTreeMap<u64, String> {
+        let short = |(job, why): (&JobId, &String)| (job.0, why.chars().take(REASON_MAX).collect());
+        reasons.iter().take(MISSING_MAX).map(short).collect()
+    }
 }
 
 /// The fate of a job that loses a host.

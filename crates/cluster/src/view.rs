@@ -32,6 +32,8 @@ pub struct View {
     adjuster: Option<String>,
     /// Values that cannot be read.
     unreadable: BTreeMap<String, Fault>,
+    /// The numbers of hosts whose records cannot be read, as far as these say them.
+    numbers: BTreeMap<String, u32>,
     /// Values that contradict others, as of the last time that the matrix was built.
     contradictions: BTreeMap<String, Fault>,
     /// Entries that are not in the matrix because they contradict others. While there are any, each
@@ -62,6 +64,7 @@ impl View {
             entries: BTreeMap::new(),
             adjuster: None,
             unreadable: BTreeMap::new(),
+            numbers: BTreeMap::new(),
             contradictions: BTreeMap::new(),
             contradict: BTreeSet::new(),
             matrix: None,
@@ -114,7 +117,10 @@ impl View {
             }
             Key::Adjuster => self.adjuster = value.map(str::to_owned),
             Key::Host(name) => {
-                set(&mut self.hosts, name.clone(), read(value, &mut or_fault, |_: &Host| Ok(())));
+                let host = read(value, &mut or_fault, |_: &Host| Ok(()));
+                let number = value.filter(|_| host.is_none()).and_then(number_in);
+                set(&mut self.numbers, name.clone(), number);
+                set(&mut self.hosts, name.clone(), host);
             }
             Key::Job { host, job } => {
                 let read = read(value, &mut or_fault, Job::validate);
@@ -296,6 +302,31 @@ impl View {
         self.unreadable.get(key).or_else(|| self.contradictions.get(key))
     }
 
+    /// Why the values on which all others depend are not used, if so: settings or state.
+    pub fn fault_of_all(&self) -> Option<(String, &Fault)> {
+        let keys = [Key::Settings, Key::State].map(|key| self.keys.of(&key));
+        keys.into_iter().find_map(|key| {
+            let fault = self.fault(&key)?;
+            Some((key, fault))
+        })
+    }
+
+    /// The number of a host, also where all that can be read of its record is the number.
+    pub fn number_of(&self, host: &str) -> Option<u32> {
+        let known = self.hosts.get(host).map(|host| host.number);
+        known.or_else(|| self.numbers.get(host).copied())
+    }
+
+    /// The numbers of hosts whose records cannot be read.
+    pub fn numbers_of_unreadable(&self) -> impl Iterator<Item = u32> {
+        self.numbers.values().copied()
+    }
+
+    /// Why the record of a host is not used, if so.
+    pub fn fault_of_host(&self, host: &str) -> Option<&Fault> {
+        self.fault(&self.keys.of(&Key::Host(host.to_owned())))
+    }
+
     /// A value of a newer version, if there is one: this host must not change what it cannot read.
     pub fn newer(&self) -> Option<(&str, &Fault)> {
         let mut all = self.unreadable.iter();
@@ -316,6 +347,13 @@ fn read<T: DeserializeOwned>(
 ) -> Option<T> {
     let read = decode::<T>(value?).and_then(|it| validate(&it).map(|()| it));
     read.map_err(or_fault).ok()
+}
+
+/// The number in the record of a host that cannot be read otherwise.
+fn number_in(text: &str) -> Option<u32> {
+    let value: serde_json::Value = serde_json::from_str(text).ok()?;
+    let number = u32::try_from(value.get("number")?.as_u64()?).ok()?;
+    (number < record::HOSTS_MAX).then_some(number)
 }
 
 fn set<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) {

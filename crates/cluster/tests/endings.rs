@@ -52,11 +52,8 @@ fn alive(parts: &[JobId]) -> Alive {
     Alive {
         read: 1,
         clock: Clock { source: "chrony".to_owned(), offset_ns: 0, bound_ns: 1_000 },
-        threads: 0,
-        of_users: BTreeMap::new(),
-        took_ns: 0,
-        unwilling: None,
         parts: parts.iter().map(|job| job.0).collect(),
+        ..Alive::default()
     }
 }
 
@@ -199,6 +196,7 @@ impl Cluster {
             of_users: BTreeMap::new(),
             parts: Vec::new(),
             complete: BTreeSet::new(),
+            missing: BTreeMap::new(),
             nonces: self.nonces.clone(),
         });
     }
@@ -443,5 +441,139 @@ fn host_whose_clock_was_bad_comes_back_once_it_is_clearly_better() {
         cluster.bound_ns = bound_us * 1_000;
         cluster.pass(SECOND);
         assert_eq!(cluster.member.unwilling().is_some(), is_unwilling, "{bound_us} µs");
+    }
+}
+
+/// What there is to lose: the slots of this host, and the jobs of the registry.
+fn had(cluster: &Cluster) -> (usize, usize) {
+    (cluster.member.slots(cluster.first()).len(), cluster.view().all_entries().count())
+}
+
+#[test]
+fn values_that_cannot_be_read_cost_no_slot_and_no_job() {
+    for key in [Key::Settings, Key::State, Key::Host(host(1)), Key::Host(host(2))] {
+        for cut in [1, 7, 30] {
+            let mut cluster = Cluster::new(3);
+            cluster.register(0, job("one", [0, 1]));
+            let away = cluster.register(2, job("two", [0, 2]));
+            // The one that adjusts, without the host where a job was registered.
+            cluster.write(&Key::Adjuster, host(0));
+            cluster.alive.remove(&host(2));
+            cluster.pass(LOST_AFTER_NS + 20 * SECOND);
+            assert_eq!(had(&cluster), (2, 2));
+            let whole = cluster.items[&cluster.keys.of(&key)].0.clone();
+            cluster.write(&key, whole[..whole.len() - cut].to_owned());
+            cluster.pass(60 * SECOND);
+            // Rows that name a host without a record are nobody's meanwhile.
+            let slots = if matches!(key, Key::Host(_)) { 1 } else { 2 };
+            assert_eq!(had(&cluster), (slots, 2), "{key:?}");
+            let told = cluster.member.overview().faults;
+            assert!(told.iter().any(|(of, _)| *of == cluster.keys.of(&key)), "{told:?}");
+            cluster.write(&key, whole);
+            cluster.alive.insert(host(2), alive(&[away]));
+            cluster.pass(20 * SECOND);
+            let by = By { uid: 1000, name: "ada".to_owned() };
+            let released: Vec<JobId> = {
+                let view = cluster.view();
+                let all = view.all_entries();
+                all.filter(|(_, it)| it.wanted == Wanted::Release).map(|(job, _)| job).collect()
+            };
+            for job in released {
+                let by = by.clone();
+                cluster.member.wish(Wish::Want { job, wanted: Wanted::Run, by });
+            }
+            cluster.pass(SECOND);
+            assert_eq!(had(&cluster), (2, 2), "{key:?}: {:?}", cluster.member.take_answers());
+        }
+    }
+}
+
+#[test]
+fn host_keeps_its_number_though_its_record_cannot_be_read() {
+    let mut cluster = Cluster::new(2);
+    cluster.register(1, job("one", [0, 1]));
+    let key = Key::Host(host(0));
+    let whole = cluster.items[&cluster.keys.of(&key)].0.clone();
+    cluster.write(&key, whole.replace("\"cpus\":4", "\"cpus\":\"four\""));
+    cluster.pass(5 * SECOND);
+    let record = cluster.items[&cluster.keys.of(&key)].0.clone();
+    assert_eq!(decode::<Host>(&record), decode::<Host>(&whole));
+    // Without a number it is out, and says why.
+    cluster.write(&key, "{".to_owned());
+    cluster.pass(5 * SECOND);
+    let told = cluster.member.overview();
+    assert!(!told.is_in && told.unwilling.unwrap().contains("cannot be read"));
+}
+
+#[test]
+fn released_job_has_its_place_by_the_numbers_that_its_hosts_have_now() {
+    let mut cluster = Cluster::new(3);
+    let id = cluster.register(1, job("one", [0, 1]));
+    let by = By { uid: 1000, name: "ada".to_owned() };
+    let want = |cluster: &mut Cluster, wanted| {
+        cluster.member.wish(Wish::Want { job: id, wanted, by: by.clone() });
+        cluster.pass(SECOND);
+    };
+    want(&mut cluster, Wanted::Release);
+    assert_eq!(had(&cluster), (0, 1));
+    let (machine, boot) = (host(1), "kernel".to_owned());
+    let other = Host { number: 7, cpus: 2, numbers: numbers(0..2), machine, boot };
+    cluster.write(&Key::Host(host(1)), encode(other));
+    want(&mut cluster, Wanted::Run);
+    assert_eq!(had(&cluster), (1, 1), "{:?}", cluster.member.take_answers());
+}
+
+#[test]
+fn host_of_another_version_is_alive_and_not_lost() {
+    let mut cluster = Cluster::new(2);
+    let id = cluster.register(0, job("one", [0, 1]));
+    cluster.write(&Key::Adjuster, host(0));
+    let more = encode(alive(&[id])).replace("\"threads\"", "\"more\":[1],\"threads\"");
+    for (said, is_read) in [(more.as_str(), true), ("{\"v\":2}", false), ("", false)] {
+        cluster.alive.insert(host(1), Alive::read(said));
+        cluster.pass(LOST_AFTER_NS + 20 * SECOND);
+        assert_eq!(cluster.view().entries(id).unwrap().lost().len(), 0, "{said}");
+        let wish = Wish::Register(job(&format!("after {said}"), [0, 1]));
+        let ticket = cluster.member.wish(wish);
+        cluster.pass(SECOND);
+        let answers = cluster.member.take_answers();
+        match &answers[..] {
+            [(of, Ok(Granted::Registered { .. }))] => assert!(is_read && *of == ticket),
+            [(_, Err(why @ Refused::Unwilling { .. }))] => {
+                assert!(!is_read && why.to_string().contains("not used here"), "{why}");
+            }
+            other => panic!("{said}: {other:?}"),
+        }
+    }
+    // It may have a part of the job, which has ended here.
+    cluster.nonces.remove("one");
+    cluster.pass(60 * SECOND);
+    assert!(cluster.has_record(id));
+    cluster.alive.insert(host(1), alive(&[]));
+    cluster.pass(60 * SECOND);
+    assert!(!cluster.has_record(id));
+}
+
+#[test]
+fn second_machine_of_a_name_or_an_image_is_out_and_says_why() {
+    let mut cluster = Cluster::new(2);
+    cluster.register(1, job("one", [0, 1]));
+    cluster.pass(SECOND);
+    assert_eq!(had(&cluster).0, 1);
+    let record = |machine: &str, boot: &str| {
+        let (machine, boot) = (machine.to_owned(), boot.to_owned());
+        encode(Host { number: 0, cpus: 4, numbers: numbers(0..4), machine, boot })
+    };
+    let key = Key::Host(host(0));
+    for (machine, why) in [("other", "as another machine (other)"), ("h0", "machine-id(5)")] {
+        cluster.write(&key, record("h0", "kernel"));
+        cluster.pass(SECOND);
+        cluster.write(&key, record(machine, "kernel of the other"));
+        let revision = cluster.revision;
+        cluster.pass(60 * SECOND);
+        assert_eq!(cluster.revision, revision, "it does not take the name back");
+        let told = cluster.member.overview();
+        assert!(told.unwilling.as_ref().unwrap().contains(why), "{told:?}");
+        assert_eq!(had(&cluster).0, 0);
     }
 }

@@ -43,11 +43,8 @@ fn alive(unwilling: Option<&str>) -> Alive {
     Alive {
         read: 1,
         clock: Clock { source: "chrony".to_owned(), offset_ns: 0, bound_ns: 1_000 },
-        threads: 0,
-        of_users: BTreeMap::new(),
-        took_ns: 0,
         unwilling: unwilling.map(str::to_owned),
-        parts: BTreeSet::new(),
+        ..Alive::default()
     }
 }
 
@@ -152,7 +149,7 @@ fn two_hosts_of_one_name() {
     let mut registry = Registry::new();
     let other = join(4, "another");
     let why = "host a is in the cluster already as another machine (of a): give this one another \
-               name, or let the other one leave";
+               name, or have the other one leave (gang cluster leave)";
     assert_eq!(registry.refused("a", &other), why);
     // It comes back, and nothing is to be changed.
     let again = join(4, "of a");

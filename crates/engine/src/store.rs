@@ -78,6 +78,11 @@ impl Store {
         self.directory.join("cluster.entries")
     }
 
+    /// Where it is written which processes were added to jobs of a cluster that await some.
+    pub fn ranks(&self) -> PathBuf {
+        self.directory.join("cluster.ranks")
+    }
+
     /// Removes all that is on file of a job.
     pub fn remove(&self, id: u64) -> Result<(), Error> {
         self.remove_page(id);

@@ -18,7 +18,7 @@ use gang_cluster::record::{
 };
 use gang_cluster::store::Op;
 use gang_cluster::view::View;
-use gang_etcd::{Address, commit, init, read};
+use gang_etcd::{Address, KEEP_ALIVE, TTL_S, commit, init, read};
 use tokio::task::JoinSet;
 
 /// Changes in a second: each places a job or removes one.
@@ -85,12 +85,12 @@ async fn host(
     seen: Arc<Seen>,
 ) -> Result<(), Any> {
     let mut client = address.connect().await?;
-    let lease = client.lease_grant(10, None).await?.id();
+    let lease = client.lease_grant(TTL_S, None).await?.id();
     let (mut keeper, mut kept) = client.lease_keep_alive(lease).await?;
     announce(&mut client, &keys, &name, lease).await?;
     let options = WatchOptions::new().with_prefix();
     let mut watch = client.watch(keys.registry(), Some(options)).await?;
-    let mut keep = tokio::time::interval(Duration::from_secs(3));
+    let mut keep = tokio::time::interval(KEEP_ALIVE);
     let mut say = tokio::time::interval(Duration::from_secs(10));
     loop {
         tokio::select! {
@@ -112,13 +112,8 @@ async fn host(
 
 fn alive() -> Alive {
     Alive {
-        read: 0,
         clock: Clock { source: "chrony".to_owned(), offset_ns: 0, bound_ns: 100_000 },
-        threads: 0,
-        of_users: BTreeMap::new(),
-        took_ns: 0,
-        unwilling: None,
-        parts: Default::default(),
+        ..Alive::default()
     }
 }
 

@@ -9,7 +9,7 @@ use etcd_client::{
 };
 use gang_cluster::change::{Granted, Refused, Wish};
 use gang_cluster::member::{Identity, Member, Note, Now, Observation, Overview, Request, Ticket};
-use gang_cluster::record::decode;
+use gang_cluster::record::Alive;
 use gang_cluster::store::{Outcome, Revision, Snapshot};
 use gang_cluster::timeline::Timeline;
 use tokio::sync::{mpsc, oneshot};
@@ -18,9 +18,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use crate::convert;
 
 /// A host whose daemon is gone is away after this time, s.
-const TTL_S: i64 = 5;
+pub const TTL_S: i64 = 5;
 /// The lease is kept alive so often.
-const KEEP_ALIVE: Duration = Duration::from_millis(1_500);
+pub const KEEP_ALIVE: Duration = Duration::from_millis(1_500);
 /// The time between two looks of the host at itself.
 const LOOK: Duration = Duration::from_millis(200);
 /// etcd answers within this time, or is away.
@@ -36,6 +36,17 @@ pub struct Tls {
     pub ca: Vec<u8>,
     pub certificate: Vec<u8>,
     pub key: Vec<u8>,
+}
+
+impl Tls {
+    /// The moment at which the certificate has expired, if it has (UTC).
+    fn expired(&self) -> Option<String> {
+        let (_, pem) = x509_parser::pem::parse_x509_pem(&self.certificate).ok()?;
+        let until = pem.parse_x509().ok()?.validity().not_after;
+        let is_over = until < x509_parser::time::ASN1Time::now();
+        // As RFC 3339 has it.
+        is_over.then(|| until.to_datetime().to_string())
+    }
 }
 
 /// Where etcd is, and as whom.
@@ -157,8 +168,22 @@ enum End {
 
 impl From<Error> for End {
     fn from(err: Error) -> End {
-        End::Failed(err.to_string())
+        End::Failed(text(&err))
     }
+}
+
+/// An error with all of its causes, each said once.
+fn text(err: &Error) -> String {
+    let mut text = err.to_string();
+    let mut cause = std::error::Error::source(err);
+    while let Some(err) = cause {
+        let said = err.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = err.source();
+    }
+    text
 }
 
 impl Driver {
@@ -216,9 +241,22 @@ impl Driver {
     }
 
     async fn link(find: &Find, turn: usize) -> Result<Link, End> {
-        let mut client = find().map_err(End::Failed)?.connect_to(turn).await?;
-        let lease = Driver::lease(&mut client).await?;
-        Ok(Link { client, watch: None, lease })
+        let address = find().map_err(End::Failed)?;
+        let linked = async {
+            let mut client = address.connect_to(turn).await?;
+            let lease = Driver::lease(&mut client).await?;
+            Ok(Link { client, watch: None, lease })
+        };
+        linked.await.map_err(|err: Error| {
+            // etcd does not say why it takes no certificate.
+            let expired = address.tls.as_ref().and_then(Tls::expired);
+            End::Failed(match expired {
+                Some(on) => {
+                    format!("this host's certificate has expired, on {on} ({})", text(&err))
+                }
+                None => text(&err),
+            })
+        })
     }
 
     async fn lease(client: &mut Client) -> Result<Lease, Error> {
@@ -353,7 +391,7 @@ impl Driver {
                 let prefix = keys.all_alive();
                 let snapshot = convert::read(&mut link.client, &prefix).await?;
                 let name = |key: &str| key.strip_prefix(&prefix).map(str::to_owned);
-                let of = |key: &str, value: &str| Some((name(key)?, decode(value).ok()?));
+                let of = |key: &str, value: &str| Some((name(key)?, Alive::read(value)));
                 let alive = snapshot.items.iter().filter_map(|it| of(&it.key, &it.value));
                 self.member.read_alive(self.host.now(), alive.collect());
             }

@@ -13,16 +13,20 @@ mod link;
 mod rights;
 
 pub use convert::{commit, read};
-pub use driver::{Address, Ask, Driver, Find, Host, Tls};
+pub use driver::{Address, Ask, Driver, Find, Host, KEEP_ALIVE, TTL_S, Tls};
 pub use etcd_client::Error;
 pub use link::Link;
 pub use rights::{permit_host, user_of};
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use etcd_client::Client;
-use gang_cluster::change::Refused;
+use gang_cluster::change::{Inputs, Refused, Wish, draft};
 use gang_cluster::keys::Keys;
 use gang_cluster::record::Settings;
 use gang_cluster::store::Outcome;
+use gang_cluster::view::View;
 
 /// Why a cluster could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +60,63 @@ pub fn permit_host_blocking(address: &Address, cluster: &str, host: &str) -> Res
         permit_host(&mut client, cluster, host, None).await
     })
 }
+
+/// Why a host could not be taken out of a cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum LeaveError {
+    #[error("its gangd is alive: end that first, or it joins again")]
+    Alive,
+    #[error("the cluster has no host of this name")]
+    NoHost,
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    #[error("etcd: {0}")]
+    Etcd(#[from] Error),
+    #[error("others changed the cluster all the time: try again")]
+    Conflict,
+}
+
+/// Takes a host out of a cluster, with a connection and a runtime of its own.
+///
+/// # Errors
+/// [`LeaveError`]; the host is in the cluster then.
+pub fn leave_blocking(address: &Address, keys: &Keys, host: &str) -> Result<(), LeaveError> {
+    block_on(leave(address, keys, host))
+}
+
+/// Takes a host out of a cluster: this one, or with the rights of etcd's root any that is away. Its
+/// jobs must have ended.
+///
+/// # Errors
+/// [`LeaveError`].
+pub async fn leave(address: &Address, keys: &Keys, host: &str) -> Result<(), LeaveError> {
+    let mut client = address.connect().await?;
+    for turn in 0..LEAVE_TURNS {
+        let mut view = View::new(keys.clone());
+        view.read(&read(&mut client, &keys.registry()).await?);
+        if !view.hosts().contains_key(host) {
+            return if turn == 0 { Err(LeaveError::NoHost) } else { Ok(()) };
+        }
+        let key = keys.alive(host);
+        if !client.get(key, None).await?.kvs().is_empty() {
+            return Err(LeaveError::Alive);
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (alive, lost, now_ns) = (BTreeMap::new(), BTreeSet::new(), now.as_nanos() as u64);
+        let machine = view.hosts()[host].machine.clone();
+        let (view, alive, lost, machine) = (&view, &alive, &lost, machine.as_str());
+        let draft = draft(Inputs { view, alive, lost, host, machine, now_ns }, &Wish::Leave)?;
+        match commit(&mut client, &draft.txn, 0).await? {
+            Outcome::Refused(why) => return Err(Refused::Store(why).into()),
+            Outcome::Unknown => return Err(Refused::Unanswered.into()),
+            Outcome::Committed(_) | Outcome::Conflict(_) => {}
+        }
+    }
+    Err(LeaveError::Conflict)
+}
+
+/// Some hundred jobs that are over are cleared away, and some changes of others waited for.
+const LEAVE_TURNS: u32 = 100;
 
 fn block_on<T>(of: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

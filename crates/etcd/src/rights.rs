@@ -10,7 +10,8 @@ use gang_cluster::keys::Keys;
 
 /// The user of a host, which is the common name of its certificate.
 pub fn user_of(cluster: &str, host: &str) -> String {
-    format!("gang-{cluster}-{host}")
+    // Names have no @: no two hosts of any clusters are one user.
+    format!("gang-{host}@{cluster}")
 }
 
 /// Makes the user and the role of a host, or gives those that are there what they need. Without a

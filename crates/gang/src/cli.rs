@@ -41,7 +41,7 @@ pub enum Command {
     Status(Listing),
     /// Show the cluster: its hosts, how good their clocks are, and the jobs that span them
     Hosts(Listing),
-    /// Make a cluster
+    /// Make a cluster, or take a host out of it
     Cluster(Cluster),
     /// Stop a job until it is resumed; its memory stays
     Suspend(OneJob),
@@ -161,7 +161,7 @@ pub struct Run {
     pub command: Vec<OsString>,
 }
 
-/// Make a cluster
+/// Make a cluster, or take a host out of it
 #[derive(Debug, Args)]
 pub struct Cluster {
     #[command(subcommand)]
@@ -175,6 +175,20 @@ pub enum ClusterCommand {
     /// Name, etcd and the length of slices are those of gangd.toml, which the hosts have, too.
     /// Where etcd has users, this needs its root.
     Init(ClusterInit),
+    /// Take a host out of the cluster for good
+    ///
+    /// Its jobs and its gangd must have ended. Where etcd has users, a host that is not this one
+    /// needs its root.
+    Leave(ClusterLeave),
+}
+
+#[derive(Debug, Args)]
+pub struct ClusterLeave {
+    /// Configuration file of gangd [default: /etc/gangd/gangd.toml]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The host, by its name in the cluster [default: this one]
+    pub host: Option<String>,
 }
 
 #[derive(Debug, Args)]

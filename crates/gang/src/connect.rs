@@ -1,11 +1,11 @@
 //! The way of every command to a daemon.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use gang_protocol::client::Client;
 use gang_protocol::error::ClientError;
 use gang_protocol::paths::Surroundings;
 use gang_protocol::v1;
-use gang_view::spanning::Spanning;
+use gang_view::spanning::{self, Spanning};
 
 use crate::{leftovers, start};
 
@@ -34,15 +34,23 @@ pub enum Part<'a> {
 /// Asks for a job, of which the cluster has what it has.
 ///
 /// # Errors
-/// Those of the daemon; that there is no such job, where the cluster has none either.
+/// Those of the daemon; that there is no such job, where the cluster has none either, or why its
+/// records of the job are not used.
 pub fn part_here<'a>(
     client: &mut Client,
     job: i64,
-    of_cluster: Option<Spanning<'a>>,
-) -> Result<Part<'a>, ClientError> {
-    match (client.show_job(job), of_cluster) {
+    cluster: Option<&'a v1::Cluster>,
+) -> Result<Part<'a>> {
+    match (client.show_job(job), Spanning::find(cluster, job)) {
         (Err(ClientError::NoSuchJob { .. }), Some(of)) => Ok(Part::Elsewhere(of)),
-        (reply, _) => reply.map(|reply| Part::Here(Box::new(reply))),
+        (Err(error @ ClientError::NoSuchJob { .. }), None) => {
+            let faults = spanning::faults(cluster, job);
+            if faults.is_empty() {
+                return Err(error.into());
+            }
+            bail!("job {job} of the cluster is not known here: {}", faults.join("; "))
+        }
+        (reply, _) => Ok(Part::Here(Box::new(reply?))),
     }
 }
 

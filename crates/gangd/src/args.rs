@@ -80,6 +80,10 @@ pub struct Args {
     #[arg(long, hide = true)]
     pub init_cluster: bool,
 
+    /// Take a host out of the cluster in etcd, and end (used by gang cluster leave)
+    #[arg(long, hide = true, value_name = "HOST")]
+    pub leave_cluster: Option<String>,
+
     /// With --init-cluster: rows of the least frame
     #[arg(long, hide = true, default_value_t = 16)]
     pub rows: u32,

@@ -192,6 +192,7 @@ pub fn cluster() -> v1::Cluster {
     v1::Cluster {
         name: "lab".into(),
         host: "a".into(),
+        refused: None,
         unreachable: None,
         revision: 9,
         slice_ns: Some(20_000_000),

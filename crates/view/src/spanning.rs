@@ -6,7 +6,7 @@
 use std::fmt::{self, Write};
 
 use gang_protocol::name::escaped;
-use gang_protocol::v1::{Cluster, Host, HostCpus, SpanningJob, Wanted};
+use gang_protocol::v1::{Cluster, Fault, Host, HostCpus, SpanningJob, Wanted};
 
 use crate::table::{Align, render};
 use crate::values::{count, cpu_list, duration, percent, word};
@@ -22,6 +22,16 @@ pub struct Spanning<'a> {
 pub fn places(job: &SpanningJob) -> String {
     let place = |of: &HostCpus| format!("{}:{}", of.host, of.cpus);
     job.cpus.iter().map(place).collect::<Vec<_>>().join(",")
+}
+
+/// Why records of a job in the registry are not used, where some are not: its hosts leave it to
+/// Linux, or do not know it.
+pub fn faults(cluster: Option<&Cluster>, job: i64) -> Vec<String> {
+    let of_job = format!("/jobs/{job}");
+    let all = cluster.into_iter().flat_map(|cluster| &cluster.faults);
+    let all = all.filter(|fault| fault.key.ends_with(&of_job));
+    let text = |fault: &Fault| format!("{} is not used: {}", fault.key, fault.reason);
+    all.map(|fault| escaped(&text(fault)).to_string()).collect()
 }
 
 /// The state of a host, in a few words.
@@ -139,7 +149,7 @@ impl<'a> Spanning<'a> {
             line(out, "awaits ranks on", &job.awaited.join(", "))?;
         }
         if let Some(why) = &job.missing {
-            line(out, "not as wanted here", why)?;
+            line(out, "not as wanted", why)?;
         }
         if let Some(why) = &cluster.unreachable {
             line(out, "etcd", &format!("cannot be reached: {why}; slots go on"))?;
@@ -216,7 +226,7 @@ mod tests {
     #[test]
     fn a_job_shows_its_hosts_and_why_one_is_not_as_wanted() {
         let mut cluster = fixture::cluster();
-        cluster.jobs[0].missing = Some("there is no user ann\u{1b}".into());
+        cluster.jobs[0].missing = Some("a: there is no user ann\u{1b}".into());
         cluster.unreachable = Some("no answer".into());
         let shown = Spanning::find(Some(&cluster), fixture::SPANNING).unwrap().text(None);
         let expected = "  spans               2 hosts
@@ -224,7 +234,7 @@ mod tests {
   wanted              run
   rows of the frame   0-7 of 16 (50.0 %)
   lost hosts          b
-  not as wanted here  there is no user ann\\u{1b}
+  not as wanted       a: there is no user ann\\u{1b}
   etcd                cannot be reached: no answer; slots go on
 
 HOST  CPUS  COLUMNS  PROCESSES  STATE

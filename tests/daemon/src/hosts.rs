@@ -1,6 +1,6 @@
 //! Two hosts of a cluster on one machine.
 
-use std::{fs, ops::Deref, path::Path, process::Output};
+use std::{fs, ops::Deref, os::unix::fs::PermissionsExt, path::Path, process::Output};
 
 use gang_harness::{etcd::Etcd, skipped, wait_until};
 use gang_protocol::v1;
@@ -16,18 +16,35 @@ pub struct TwoHosts<P> {
     folder: tempfile::TempDir,
 }
 
-fn host(etcd: &Etcd, folder: &Path, name: &str, cpu: u32) -> Daemon {
-    let online = folder.join(name);
-    fs::write(&online, format!("{cpu}\n")).unwrap();
-    let mount =
-        format!("mount --bind {} /sys/devices/system/cpu/online && exec \"$@\"", online.display());
+/// What a host has otherwise than its machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Own<'a> {
+    /// Files that it sees in place of others: each with its text.
+    pub files: &'a [(&'a str, &'a str)],
+    /// More options of its daemon.
+    pub flags: &'a [&'a str],
+}
+
+fn host(etcd: &Etcd, folder: &Path, name: &str, cpu: u32, own: Own<'_>) -> Daemon {
+    let online = ("/sys/devices/system/cpu/online", &*format!("{cpu}\n"));
+    let mut mount = String::new();
+    for (place, text) in own.files.iter().chain([&online]) {
+        // Two hosts may have the same name.
+        let file = tempfile::Builder::new().prefix(name).tempfile_in(folder).unwrap();
+        let (_, file) = file.keep().unwrap();
+        fs::write(&file, text).unwrap();
+        // As readable as what it stands for.
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+        mount += &format!("mount --bind {} {place} && ", file.display());
+    }
+    mount += "exec \"$@\"";
     let url = etcd.url();
     let configuration =
         format!("[cluster]\nname = \"lab\"\nendpoints = [\"{url}\"]\nhost = \"{name}\"\n");
     let options = Options {
         launcher: &["unshare", "-m", "sh", "-c", &mount, "sh"],
         configuration: &configuration,
-        flags: &["--no-uncontended-passthrough"],
+        flags: &[&["--no-uncontended-passthrough"], own.flags].concat(),
     };
     Daemon::start_in(Place::new(), &options)
 }
@@ -46,16 +63,17 @@ impl<P: Deref<Target = Daemon>> TwoHosts<P> {
         }
         let folder = tempfile::tempdir().unwrap();
         let etcd = Etcd::start()?;
-        let (a, b) = (host(&etcd, folder.path(), "a", 0), host(&etcd, folder.path(), "b", 1));
-        let hosts = TwoHosts { a: of(a), b: of(b), etcd, folder };
+        let start = |name: &str, cpu| of(host(&etcd, folder.path(), name, cpu, Own::default()));
+        let (a, b) = (start("a", 0), start("b", 1));
+        let hosts = TwoHosts { a, b, etcd, folder };
         wait_until("etcd takes the cluster", || hosts.init().status.success());
         hosts.wait_for_hosts();
         Some(hosts)
     }
 
     /// A third host. Its CPU is that of the first one.
-    pub fn third(&self, name: &str) -> Daemon {
-        host(&self.etcd, self.folder.path(), name, 0)
+    pub fn third(&self, name: &str, own: Own<'_>) -> Daemon {
+        host(&self.etcd, self.folder.path(), name, 0, own)
     }
 
     /// `gang cluster init` with the configuration of the first host.

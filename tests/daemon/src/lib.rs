@@ -22,7 +22,7 @@ use std::{
 
 pub use daemon::{Daemon, Options};
 use gang_harness::skipped;
-pub use hosts::TwoHosts;
+pub use hosts::{Own, TwoHosts};
 pub use place::Place;
 pub use program::{Program, SPIN};
 

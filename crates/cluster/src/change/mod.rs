@@ -26,7 +26,7 @@ use crate::keys::{FIRST_JOB, Key, Keys, is_name};
 use crate::record::{
     Alive, Entries, Fault, HOSTS_MAX, Host, Job, Settings, State, Users, Wanted, class, encode,
 };
-use crate::store::{Condition, Op, Revision, Txn};
+use crate::store::{Condition, OPS_MAX, Op, Revision, Txn};
 use crate::view::View;
 
 /// The lead of a new cluster.
@@ -46,7 +46,8 @@ pub struct By {
 pub enum Wish {
     /// This host joins the cluster, or comes back with other CPUs or after a boot.
     Join { cpus: u32, numbers: String, machine: String, boot: String },
-    /// This host leaves the cluster for good.
+    /// This host leaves the cluster for good. Where many records of jobs that are over are left, a
+    /// part of them goes first.
     Leave,
     /// A user of this host registers a job.
     Register(Job),
@@ -102,7 +103,7 @@ pub enum Refused {
     Name(String),
     #[error(
         "host {name} is in the cluster already as another machine ({machine}): give this one \
-         another name, or let the other one leave"
+         another name, or have the other one leave (gang cluster leave)"
     )]
     OtherMachine { name: String, machine: String },
     #[error("the cluster has {0} hosts already, which is the most")]
@@ -121,7 +122,7 @@ pub enum Refused {
     NotHere(JobId),
     #[error("job {job} was launched as {name:?} before, on other hosts: a program has one job")]
     Launched { job: JobId, name: String },
-    #[error("this host has jobs of the cluster, {0} of them: they must end first")]
+    #[error("the host has jobs of the cluster, {0} of them: they must end first")]
     HasJobs(usize),
     #[error("job {job} was registered at host {host}, which removes it")]
     OfOtherHost { job: JobId, host: String },
@@ -241,10 +242,9 @@ struct Drafting<'a> {
 impl<'a> Drafting<'a> {
     fn new(from: Inputs<'a>) -> Result<Drafting<'a>, Refused> {
         let view = from.view;
-        let of_all = [Key::Settings, Key::State].map(|key| view.keys().of(&key));
-        let of_all = of_all.iter().find_map(|key| Some((key.as_str(), view.fault(key)?)));
-        if let Some((key, fault)) = view.newer().or(of_all) {
-            return Err(Refused::Faulty { key: key.to_owned(), fault: fault.clone() });
+        let newer = view.newer().map(|(key, fault)| (key.to_owned(), fault));
+        if let Some((key, fault)) = newer.or_else(|| view.fault_of_all()) {
+            return Err(Refused::Faulty { key, fault: fault.clone() });
         }
         let known = (view.settings(), view.state(), view.matrix());
         let (Some(settings), Some((state, modified)), Some(matrix)) = known else {
@@ -347,9 +347,15 @@ impl<'a> Drafting<'a> {
             let wrong = gang_schedule::matrix::Refused::Cpus { cpus, max: MAX_CPUS };
             return Err(Refused::Matrix(wrong));
         }
-        let taken: BTreeSet<u32> = hosts.values().map(|host| host.number).collect();
+        let taken = hosts.values().map(|host| host.number);
+        let taken: BTreeSet<u32> = taken.chain(self.from.view.numbers_of_unreadable()).collect();
         let is_free = |number: &u32| !taken.contains(number) && self.check_unused(*number).is_ok();
-        let known = hosts.get(name).map(|host| host.number);
+        // Entries name it by its number, which stays though the rest of its record was lost.
+        let known = self.from.view.number_of(name);
+        if let Some(fault) = self.from.view.fault_of_host(name).filter(|_| known.is_none()) {
+            let key = self.from.view.keys().of(&Key::Host(name.to_owned()));
+            return Err(Refused::Faulty { key, fault: fault.clone() });
+        }
         let number = known.or_else(|| (0..HOSTS_MAX).find(is_free));
         let number = number.ok_or(Refused::TooManyHosts(HOSTS_MAX))?;
         let [numbers, machine, boot] = [numbers, machine, boot].map(str::to_owned);
@@ -380,9 +386,21 @@ impl<'a> Drafting<'a> {
         let name = self.from.host;
         let Some(host) = self.from.view.hosts().get(name) else { return Ok(self.nothing()) };
         self.check_unused(host.number)?;
-        match self.from.view.records(name).count() {
-            0 => {}
-            jobs => return Err(Refused::HasJobs(jobs)),
+        let view = self.from.view;
+        let has_entries = |job: JobId| {
+            view.entries(job).is_some() || view.fault(&view.keys().of(&Key::Entries(job))).is_some()
+        };
+        let (jobs, over): (Vec<JobId>, Vec<JobId>) =
+            view.records(name).map(|(job, _)| job).partition(|&job| has_entries(job));
+        if !jobs.is_empty() {
+            return Err(Refused::HasJobs(jobs.len()));
+        }
+        // Jobs that ended without their host: it had no time to remove their records.
+        for &job in over.iter().take(OPS_MAX / 2) {
+            self.delete(&Key::Job { host: name.to_owned(), job });
+        }
+        if over.len() > OPS_MAX / 2 {
+            return Ok(self.finish_beside());
         }
         self.delete(&Key::Host(name.to_owned()));
         if self.from.view.adjuster() == Some(name) {
@@ -415,9 +433,7 @@ impl<'a> Drafting<'a> {
                 return Err(Refused::Unwilling { host: name.clone(), why: why.clone() });
             }
             cpus.insert(HostId(host.number), count);
-            if let Some(cpus) = job.allowed.get(name).and_then(|list| list.parse().ok()) {
-                allowed.insert(HostId(host.number), host.columns(&cpus));
-            }
+            allowed.extend(columns_allowed(job, name, host));
         }
         let job = &Job { allowed: self.known_cpus(job), ..job.clone() };
         let id = JobId(self.state.next_job);
@@ -549,14 +565,35 @@ impl<'a> Drafting<'a> {
             }
             entries.rows = String::new();
         } else if wanted == Wanted::Run && was_released {
-            let columns_max = self.from.view.columns_max();
-            let (span, _) = entries.decode(columns_max).map_err(Refused::Job)?;
-            let change = matrix.place(id, span).map_err(Refused::Matrix)?;
+            let span = self.span_again(id, &entries)?;
+            let hosts: BTreeSet<HostId> = span.cpus.keys().copied().collect();
+            let change = matrix.place(id, span.clone()).map_err(Refused::Matrix)?;
             self.place(&change, Some(id));
-            change.placed.get(&id).into_iter().for_each(|it| entries.place(it));
+            if let Some(placement) = change.placed.get(&id) {
+                let before = entries;
+                entries = Entries::new(&span, placement, &before.from);
+                (entries.wanted, entries.wanted_from) = (wanted, self.from_slice);
+                entries.lose(&before.lost().intersection(&hosts).copied().collect());
+            }
         }
         self.put(&Key::Entries(id), encode(&entries));
         Ok(())
+    }
+
+    /// A job that was released, as it is placed again: by its record, since its hosts may have got
+    /// other numbers and columns meanwhile.
+    fn span_again(&self, id: JobId, entries: &Entries) -> Result<Span, Refused> {
+        let view = self.from.view;
+        let (_, job) = view.job(id).ok_or(Refused::NoJob(id))?;
+        let (mut cpus, mut allowed) = (BTreeMap::new(), BTreeMap::new());
+        for (name, &count) in &job.cpus {
+            let host = view.hosts().get(name).ok_or_else(|| Refused::NoHost(name.clone()))?;
+            cpus.insert(HostId(host.number), count);
+            allowed.extend(columns_allowed(job, name, host));
+        }
+        let class = class(&entries.class).map_err(Refused::Job)?;
+        let user = self.settings.users.account(job.owner.uid, &job.owner.name);
+        Ok(Span { user, class, weight: entries.weight, cpus, allowed })
     }
 
     fn set(
@@ -627,6 +664,12 @@ impl<'a> Drafting<'a> {
         let put = Op::Put { key, value: self.from.host.to_owned(), leased: true };
         Draft { txn: Txn { compares, ops: vec![put] }, granted }
     }
+}
+
+/// The columns of a host among which a job has its CPUs, where its processes are bound there.
+fn columns_allowed(job: &Job, name: &str, host: &Host) -> Option<(HostId, CpuSet)> {
+    let cpus = job.allowed.get(name)?.parse().ok()?;
+    Some((HostId(host.number), host.columns(&cpus)))
 }
 
 /// The first slice from which a change can hold whose lead is this long, and not before the change

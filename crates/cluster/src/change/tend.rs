@@ -103,11 +103,12 @@ impl Drafting<'_> {
             let key = Key::Job { host: entries.from.clone(), job: *id };
             // A record that cannot be read is there all the same.
             let is_unreadable = view.fault(&view.keys().of(&key)).is_some();
-            let has_home = view.hosts().contains_key(&entries.from);
+            let has_home = view.hosts().contains_key(&entries.from)
+                || view.fault_of_host(&entries.from).is_some();
             let has_part = || {
                 let (alive, lost) = (self.from.alive, self.from.lost);
                 let is_away = |host: &String| !alive.contains_key(host) && !lost.contains(host);
-                alive.values().any(|it| it.parts.contains(&id.0))
+                alive.values().any(|it| it.may_have(*id))
                     || view.job(*id).is_some_and(|(_, job)| job.cpus.keys().any(is_away))
             };
             let is_over = entries.wanted == Wanted::Kill

@@ -2,6 +2,7 @@
 //! columns.
 
 use super::{Member, Note};
+use crate::change::Refused;
 use crate::record::Host;
 
 /// A clock may be off by this part of a slice.
@@ -15,16 +16,37 @@ impl Member {
     pub(super) fn judge(&mut self) {
         let by_clock = self.wrong_time();
         self.is_out_of_time = by_clock.is_some();
+        let by_name = self.another();
         let known = self.view.hosts().get(&self.me.name);
         let by_cpus = known.filter(|host| host.cpus != self.me.cpus).map(|host| {
             let (here, there) = (self.me.cpus, host.cpus);
             format!("it has {here} CPUs, and {there} in the cluster, where its jobs must end first")
         });
-        let unwilling = by_clock.or(by_cpus);
+        let unwilling = by_name.or(by_clock).or(by_cpus);
         if unwilling.is_some() != self.unwilling.is_some() {
             self.notes.push(Note::Unwilling(unwilling.clone()));
         }
         self.unwilling = unwilling;
+    }
+
+    /// The other machine that has the name of this one, if there is one. Two that were copied from
+    /// one image have one machine id: the one that has joined last is the host.
+    fn another(&mut self) -> Option<String> {
+        self.is_another = false;
+        let known = self.view.hosts().get(&self.me.name)?;
+        if known.machine != self.me.machine {
+            self.is_another = true;
+            let (name, machine) = (self.me.name.clone(), known.machine.clone());
+            return Some(Refused::OtherMachine { name, machine }.to_string());
+        }
+        let has_own_boot = known.boot == self.me.boot;
+        self.is_another = self.has_joined && !has_own_boot;
+        self.has_joined |= has_own_boot;
+        self.is_another.then(|| {
+            "another machine has its name and its machine id, and has joined since: give each its \
+             own (machine-id(5)), and start gangd again"
+                .to_owned()
+        })
     }
 
     /// Why the slices of this host are not those of the cluster, if so.

@@ -98,6 +98,8 @@ pub struct Observation {
     pub parts: Vec<JobId>,
     /// Those of which all processes that they await here have come.
     pub complete: BTreeSet<JobId>,
+    /// Why spanning jobs are not here as they are wanted.
+    pub missing: BTreeMap<JobId, String>,
     /// The nonces of the jobs that were registered here and have not ended, and of those that are
     /// being registered.
     pub nonces: BTreeSet<String>,
@@ -211,6 +213,10 @@ pub struct Member {
     unwilling: Option<String>,
     /// It counts slices wrongly: nothing that it changes could name one.
     is_out_of_time: bool,
+    /// This daemon has read its own boot in the record of this host, since all was read.
+    has_joined: bool,
+    /// Another machine has the name of this one in the cluster.
+    is_another: bool,
     announced: Option<(u64, Alive)>,
     /// The longest that a change took since the last announcement.
     took_ns: u64,
@@ -251,6 +257,8 @@ impl Member {
             seen: None,
             unwilling: None,
             is_out_of_time: false,
+            has_joined: false,
+            is_another: false,
             announced: None,
             took_ns: 0,
             tended_ns: None,
@@ -274,13 +282,14 @@ impl Member {
     /// The steps that this host follows. It has no slots in those of other columns than its own,
     /// and none at all while its slices are not the cluster's.
     pub fn followed(&self) -> impl Iterator<Item = (&Step, bool)> {
-        let follows = |step: &Step| !self.is_out_of_time && step.columns == self.me.cpus;
+        let is_in = !self.is_out_of_time && !self.is_another;
+        let follows = move |step: &Step| is_in && step.columns == self.me.cpus;
         self.timeline.steps().iter().map(move |step| (step, follows(step)))
     }
 
     /// The slots of spanning jobs on this host in a slice: columns, by job.
     pub fn slots(&self, slice: u64) -> Vec<Slot> {
-        let step = self.timeline.at(slice).filter(|_| !self.is_out_of_time);
+        let step = self.timeline.at(slice).filter(|_| !self.is_out_of_time && !self.is_another);
         // Those of as many CPUs as there are: columns may be others until a change holds.
         let step = step.filter(|step| step.columns == self.me.cpus);
         step.map_or_else(Vec::new, |step| step.slots(slice))
@@ -356,6 +365,7 @@ impl Member {
         let is_leaving = self.wishes.iter().any(|of| of.wish == Wish::Leave);
         self.wants_in |= self.host().is_some() && !is_leaving;
         self.note_faults(&faults);
+        (self.has_joined, self.is_another) = (false, false);
         self.judge();
         self.follow(now, first, false);
     }
@@ -505,9 +515,13 @@ impl Member {
         self.answers.extend(ticket.map(|ticket| (ticket, answer)));
     }
 
-    /// The timeline goes on with what was read.
+    /// The timeline goes on with what was read. While settings or state cannot be used, it goes on as
+    /// it was.
     fn follow(&mut self, now: Now, first: u64, is_new: bool) {
         self.timeline.forget(first);
+        if self.view.fault_of_all().is_some() {
+            return;
+        }
         // A host that leaves follows its rows until that holds.
         let host = self.host();
         if host.is_none() && self.timeline.steps().is_empty() {

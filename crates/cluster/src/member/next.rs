@@ -74,14 +74,16 @@ impl Member {
             took_ns: self.took_ns,
             unwilling: self.unwilling.clone(),
             parts: seen.parts.iter().map(|job| job.0).collect(),
+            missing: Alive::missing_of(&seen.missing),
+            fault: None,
         };
-        host?;
+        host.filter(|_| !self.is_another)?;
         let is_due = match &self.announced {
             None => true,
             Some((at_ns, before)) => {
                 let (least_ns, most_ns) = ANNOUNCE_NS;
                 let is_other = before.unwilling != alive.unwilling
-                    || before.parts != alive.parts
+                    || (&before.parts, &before.missing) != (&alive.parts, &alive.missing)
                     || before.took_ns < alive.took_ns;
                 now_ns >= at_ns + if is_other { least_ns } else { most_ns }
             }
@@ -138,7 +140,13 @@ impl Member {
             }
             of.nonce = of.nonce.or(nonce);
             let known = self.view.hosts().get(&self.me.name);
-            let has_to_know = self.is_out_of_time && !of.wish.needs_no_clock(known);
+            if let Some(other) = known.filter(|it| it.machine != self.me.machine) {
+                let (name, machine) = (self.me.name.clone(), other.machine.clone());
+                self.refuse(now, of, Refused::OtherMachine { name, machine });
+                continue;
+            }
+            let needs_none = of.wish.needs_no_clock(known) && !self.is_another;
+            let has_to_know = (self.is_out_of_time || self.is_another) && !needs_none;
             if let Some(why) = self.unwilling.clone().filter(|_| has_to_know) {
                 let host = self.me.name.clone();
                 self.refuse(now, of, Refused::Unwilling { host, why });
@@ -190,11 +198,13 @@ impl Member {
     /// from being tended.
     fn wish_for_itself(&mut self, now_ns: u64) {
         let has_to_wait = self.refused_ns.is_some_and(|at_ns| now_ns < at_ns + RETRY_NS);
-        let can = self.view.settings().is_some() && !has_to_wait;
+        let can = self.view.settings().is_some() && !has_to_wait && !self.is_another;
         if !can || self.wishes.front().is_some_and(|of| of.ticket.is_none()) {
             return;
         }
-        let is_willing = !self.is_out_of_time && self.view.newer().is_none();
+        let is_willing = !self.is_out_of_time
+            && self.view.newer().is_none()
+            && self.view.fault_of_all().is_none();
         let of_me = self.view.hosts().get(&self.me.name);
         let is_in = self.host().is_some();
         let join = |cpus: u32| {
@@ -307,7 +317,7 @@ impl Member {
         }
         // One that has left says nothing any more.
         let has_part = |(name, alive): (&String, &Alive)| {
-            name != me && view.hosts().contains_key(name) && alive.parts.contains(&id.0)
+            name != me && view.hosts().contains_key(name) && alive.may_have(id)
         };
         // One that is away may have a part.
         let known_lost = view.entries(id).map(Entries::lost).unwrap_or_default();

@@ -6,7 +6,8 @@ use gang_schedule::matrix::{HostId, Rows};
 use gang_schedule::{CpuSet, JobId};
 
 use super::{Link, Member, Now};
-use crate::record::{Alive, Entries, Host, Job, Settings, State};
+use crate::change::Refused;
+use crate::record::{Alive, Entries, Fault, Host, Job, Settings, State};
 use crate::store::Revision;
 
 /// People see hosts as they were so long ago at most.
@@ -23,14 +24,16 @@ pub struct Overview {
     pub state: Option<State>,
     /// The host that adjusts, if any.
     pub adjuster: Option<String>,
-    /// Why this host follows no rows, if so.
+    /// Why this host follows no rows, or is not in the cluster, if so.
     pub unwilling: Option<String>,
+    /// This host is in the cluster.
+    pub is_in: bool,
     /// By name.
     pub hosts: BTreeMap<String, HostSeen>,
     /// By number.
     pub jobs: BTreeMap<JobId, JobSeen>,
     /// Keys whose values are not used, and why.
-    pub faults: Vec<(String, String)>,
+    pub faults: Vec<(String, Fault)>,
 }
 
 /// A host of the cluster.
@@ -101,10 +104,15 @@ impl Member {
             settings: view.settings().cloned(),
             state: view.state().map(|(state, _)| state.clone()),
             adjuster: view.adjuster().map(str::to_owned),
-            unwilling: self.unwilling.clone(),
+            unwilling: self.unwilling.clone().or_else(|| {
+                // The last wish that was refused may be an old one.
+                let why = self.last_refused.as_ref().filter(|_| self.host().is_none());
+                why.map(Refused::to_string)
+            }),
+            is_in: self.host().is_some(),
             hosts: view.hosts().iter().map(host).collect(),
             jobs: view.jobs().filter_map(job).collect(),
-            faults: view.faults().map(|(key, why)| (key.to_owned(), why.to_string())).collect(),
+            faults: view.faults().map(|(key, why)| (key.to_owned(), why.clone())).collect(),
         }
     }
 }

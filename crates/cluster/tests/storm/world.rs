@@ -69,6 +69,7 @@ impl Tally {
             "moved",
             "newer",
             "corrupt",
+            "corrupt for all",
             "other machine",
             "not owner",
             "away",
@@ -173,6 +174,7 @@ struct World {
     backup: Etcd,
     epoch: u64,
     is_spoiled: bool,
+    is_spoiled_for_all: bool,
     /// Jobs whose entries somebody else wrote.
     spoiled: BTreeSet<JobId>,
     tickets: u64,
@@ -240,6 +242,7 @@ impl World {
             backup: Etcd::default(),
             epoch: 0,
             is_spoiled: false,
+            is_spoiled_for_all: false,
             spoiled: BTreeSet::new(),
             tickets: 0,
             is_calm: false,
@@ -407,6 +410,7 @@ impl World {
             of_users: BTreeMap::new(),
             parts,
             complete: host.complete(),
+            missing: BTreeMap::new(),
             nonces: host.nonces.clone(),
         };
         host.member.see(seen);
@@ -440,7 +444,7 @@ impl World {
                     let prefix = self.keys.all_alive();
                     let items = self.etcd.snapshot(&prefix).items;
                     let name = |key: &str| key.strip_prefix(&prefix).unwrap().to_owned();
-                    let alive = items.iter().map(|it| (name(&it.key), decode(&it.value).unwrap()));
+                    let alive = items.iter().map(|it| (name(&it.key), Alive::read(&it.value)));
                     let mail = Mail::Alive(alive.collect());
                     self.hosts[at].mail.push_back((arrives_ns, mail));
                 }
@@ -717,7 +721,7 @@ impl World {
             (_, Err(Refused::NotOwner { .. })) => self.tally.count("not owner"),
             (_, Err(Refused::NotHere(_))) => self.tally.count("not here"),
             (_, Err(Refused::Faulty { fault, .. })) => {
-                assert!(!self.spoiled.is_empty(), "{fault}");
+                assert!(self.is_spoiled_for_all || !self.spoiled.is_empty(), "{fault}");
                 self.tally.count("newer");
             }
             _ => {}
@@ -872,7 +876,8 @@ impl World {
                 });
             }
             28 => self.etcd.is_full = !self.etcd.is_full,
-            29 => self.spoil(),
+            29 if self.rng.bool() => self.spoil(),
+            29 => self.spoil_for_all(),
             30 => {
                 let name = self.hosts[at].name.clone();
                 let cpus = self.hosts[at].cpus;
@@ -1013,6 +1018,37 @@ impl World {
         self.granted.retain(|_, id| *id != job);
         self.check_registry();
         self.is_spoiled = false;
+    }
+
+    /// Somebody writes what cannot be read where all values depend on it. Nothing changes until it
+    /// is as it was.
+    fn spoil_for_all(&mut self) {
+        if self.is_spoiled || self.now_ns < self.down_until_ns {
+            return;
+        }
+        let key = if self.rng.bool() { Key::State } else { Key::Settings };
+        let key = self.keys.of(&key);
+        let items = self.etcd.snapshot(&key).items;
+        let Some(item) = items.iter().find(|item| item.key == key) else { return };
+        let bad = match self.rng.bool() {
+            true => item.value.replace("\"v\":1", "\"v\":9"),
+            false => item.value[..item.value.len() / 2].to_owned(),
+        };
+        self.tally.count("corrupt for all");
+        (self.is_spoiled, self.is_spoiled_for_all) = (true, true);
+        self.etcd.write(&key, Some(bad));
+        let passes_ns = self.rng.u64(0..3 * SECOND);
+        self.pass(passes_ns);
+        let asks = self.any_host();
+        let wished = self.job();
+        self.ask(asks, Wish::Register(wished));
+        self.pass(passes_ns);
+        self.etcd.write(&key, Some(item.value.clone()));
+        self.check_registry();
+        self.is_spoiled = false;
+        // Hosts that have not read it yet refuse a while longer.
+        self.pass(SECOND);
+        self.is_spoiled_for_all = false;
     }
 
     /// Nothing happens any more: everybody comes to the same matrix, and nothing was lost.

@@ -1,25 +1,36 @@
-//! `gang cluster`: a new cluster. The daemon's program makes it, which talks to etcd.
+//! `gang cluster`: a new cluster, and a host that leaves one. The daemon's program does both, which
+//! talks to etcd.
 
 use std::os::unix::process::CommandExt;
 
 use anyhow::{Context, Result};
 
-use crate::cli::{Cluster, ClusterCommand, ClusterInit};
+use crate::cli::{Cluster, ClusterCommand, ClusterInit, ClusterLeave};
 use crate::programs;
 
 pub fn cluster(args: &Cluster) -> Result<()> {
-    let ClusterCommand::Init(args) = &args.command;
-    let ClusterInit { config, rows, by_program, users_by_number, lost_after, permit_host } = args;
     let mut gangd = programs::gangd_command()?;
-    gangd.arg("--init-cluster");
+    let (ClusterCommand::Init(ClusterInit { config, .. })
+    | ClusterCommand::Leave(ClusterLeave { config, .. })) = &args.command;
     if let Some(config) = config {
         gangd.arg("--config").arg(config);
     }
+    match &args.command {
+        ClusterCommand::Init(args) => init(&mut gangd, args),
+        ClusterCommand::Leave(args) => {
+            gangd.arg("--leave-cluster").arg(args.host.as_deref().unwrap_or_default());
+        }
+    }
+    Err(gangd.exec()).context("cannot execute gangd")
+}
+
+fn init(gangd: &mut std::process::Command, args: &ClusterInit) {
+    let ClusterInit { rows, by_program, users_by_number, lost_after, permit_host, .. } = args;
+    gangd.arg("--init-cluster");
     gangd.arg("--rows").arg(rows.to_string()).arg("--lost-after").arg(lost_after);
     let flags = [("--by-program", *by_program), ("--users-by-number", *users_by_number)];
     gangd.args(flags.iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag));
     for host in permit_host {
         gangd.arg("--permit-host").arg(host);
     }
-    Err(gangd.exec()).context("cannot execute gangd")
 }

@@ -20,7 +20,9 @@ pub fn hosts(args: &Listing, daemon: &Surroundings) -> Result<()> {
     }
     match cluster {
         Some(cluster) => print!("{}", text(&cluster, terminal_width())?),
-        None => println!("this host is in no cluster: gangd.toml has no [cluster]"),
+        None => {
+            println!("this host is in no cluster: gangd.toml had no [cluster] as gangd started")
+        }
     }
     Ok(())
 }
@@ -38,7 +40,9 @@ fn text(cluster: &v1::Cluster, width: Option<usize>) -> Result<String, std::fmt:
         writeln!(out, "etcd cannot be reached: {}; slots go on", escaped(why))?;
     }
     if !cluster.hosts.iter().any(|host| host.is_this) {
-        writeln!(out, "this host, {}, is not in it yet", escaped(&cluster.host))?;
+        let why = cluster.refused.as_ref().map(|why| format!(": {}", escaped(why)));
+        let (host, why) = (escaped(&cluster.host), why.unwrap_or_else(|| " yet".to_owned()));
+        writeln!(out, "this host, {host}, is not in it{why}")?;
     }
     if !cluster.hosts.is_empty() {
         let columns = [
@@ -69,7 +73,7 @@ fn text(cluster: &v1::Cluster, width: Option<usize>) -> Result<String, std::fmt:
     }
     for job in &cluster.jobs {
         if let Some(why) = &job.missing {
-            writeln!(out, "job {} is not as wanted here: {}", job.id, escaped(why))?;
+            writeln!(out, "job {} is not as wanted: {}", job.id, escaped(why))?;
         }
     }
     for fault in &cluster.faults {
@@ -165,6 +169,7 @@ mod tests {
         let cluster = v1::Cluster {
             name: "lab".into(),
             host: "a".into(),
+            refused: None,
             unreachable: Some("no answer".into()),
             revision: 9,
             slice_ns: Some(20_000_000),

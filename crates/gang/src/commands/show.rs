@@ -7,7 +7,7 @@ use gang_protocol::job_ref::resolve;
 use gang_protocol::paths::Surroundings;
 use gang_protocol::v1;
 use gang_view::details;
-use gang_view::spanning::Spanning;
+use gang_view::spanning::{self, Spanning};
 use serde::Serialize;
 
 use crate::cli::Show;
@@ -37,7 +37,7 @@ pub fn show(args: &Show, daemon: &Surroundings) -> Result<()> {
     let id = resolve(&mut client, &args.job.job)?;
     let cluster = client.cluster()?;
     let spanning = Spanning::find(cluster.as_ref(), id);
-    let part = part_here(&mut client, id, spanning)?;
+    let part = part_here(&mut client, id, cluster.as_ref())?;
     if args.listing.json {
         let spanning = spanning.map(|of| OfCluster {
             spanning: of.job,
@@ -57,5 +57,8 @@ pub fn show(args: &Show, daemon: &Surroundings) -> Result<()> {
         Part::Elsewhere(of) => of.text_elsewhere(now_ns, width),
     };
     print!("{text}");
+    for fault in spanning::faults(cluster.as_ref(), id) {
+        println!("  {:<18}  {fault}", "cluster");
+    }
     Ok(())
 }

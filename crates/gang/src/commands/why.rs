@@ -3,7 +3,7 @@
 use anyhow::Result;
 use gang_protocol::job_ref::resolve;
 use gang_protocol::paths::Surroundings;
-use gang_view::spanning::Spanning;
+use gang_view::spanning::{self, Spanning};
 use gang_view::why::{Evidence, judge, judge_elsewhere};
 
 use crate::cli::Show;
@@ -16,7 +16,7 @@ pub fn why(args: &Show, daemon: &Surroundings) -> Result<()> {
     let id = resolve(&mut client, &args.job.job)?;
     let cluster = client.cluster()?;
     let spanning = Spanning::find(cluster.as_ref(), id);
-    let verdict = match part_here(&mut client, id, spanning)? {
+    let verdict = match part_here(&mut client, id, cluster.as_ref())? {
         Part::Here(shown) => {
             let status = client.status()?.status;
             let jobs = client.list_jobs()?.jobs;
@@ -29,7 +29,10 @@ pub fn why(args: &Show, daemon: &Surroundings) -> Result<()> {
         return print_json(&verdict);
     }
     let width = terminal_width().unwrap_or(usize::MAX);
-    for line in gang_view::table::wrapped(&verdict.paragraph(), width) {
+    let faults = spanning::faults(cluster.as_ref(), id).into_iter();
+    let faults = faults.map(|fault| format!("The cluster's record {fault}."));
+    let text: Vec<String> = std::iter::once(verdict.paragraph()).chain(faults).collect();
+    for line in gang_view::table::wrapped(&text.join(" "), width) {
         println!("{line}");
     }
     Ok(())

@@ -53,7 +53,6 @@ pub struct ThisHost {
     filed: String,
     /// The revision whose parts are known.
     revision: u64,
-    has_seen: bool,
     /// The accounts of users of this host, and the rule by which they have them.
     accounts: (Users, BTreeMap<UserId, u32>, Instant),
     /// The load and the parts, as the conductor said last.
@@ -65,7 +64,6 @@ pub struct ThisHost {
 struct Seen {
     job: JobId,
     nonce: String,
-    processes: usize,
 }
 
 /// Runnable threads, and of which users.
@@ -92,7 +90,6 @@ impl ThisHost {
             file: daemon.files.store.entries(),
             filed: String::new(),
             revision: 0,
-            has_seen: false,
             accounts: (Users::default(), BTreeMap::new(), Instant::now()),
             last_seen: None,
         }
@@ -249,8 +246,8 @@ impl Host for ThisHost {
         let held: BTreeSet<String> = self.shared.state().held.keys().cloned().collect();
         let asked = self.conductor.ask(|state| {
             let part = |job: &gang_conductor::Job| {
-                let processes = job.home.as_ref()?.members.processes.len();
-                Some(Seen { job: job.id, nonce: job.nonce.clone()?, processes })
+                job.home.as_ref()?;
+                Some(Seen { job: job.id, nonce: job.nonce.clone()? })
             };
             let parts = state.core.jobs.values().filter_map(part);
             (state.core.load_beside_spanning(), parts.collect::<Vec<_>>())
@@ -260,11 +257,6 @@ impl Host for ThisHost {
             Ok(seen) => self.last_seen.insert(seen).clone(),
             Err(_) => self.last_seen.clone().unwrap_or_default(),
         };
-        if !std::mem::replace(&mut self.has_seen, true) {
-            // An earlier daemon has taken in the processes that are there already.
-            let restored = here.iter().map(|part| (part.job, part.processes));
-            self.shared.state().restored = restored.collect();
-        }
         let of_users = self.of_accounts(&of_users);
         Observation {
             clock: self.clock.quality(),
@@ -272,6 +264,7 @@ impl Host for ThisHost {
             of_users,
             parts: here.iter().map(|part| part.job).collect(),
             complete: self.complete(&here),
+            missing: self.shared.state().missing.clone(),
             nonces: here.into_iter().map(|part| part.nonce).chain(held).collect(),
         }
     }
@@ -287,7 +280,9 @@ impl Host for ThisHost {
             self.accounts = (rule, BTreeMap::new(), Instant::now());
         }
         let revision = member.view().revision();
-        if self.revision != revision {
+        // While settings or state cannot be used, parts stay as they were wanted.
+        let is_usable = member.view().fault_of_all().is_none();
+        if self.revision != revision && is_usable {
             self.revision = revision;
             let wanted = Some(self.wanted(member));
             let mut state = self.shared.state();

@@ -1,4 +1,4 @@
-//! A new cluster: its first records, and what hosts may write.
+//! A new cluster: its first records, and what hosts may write. And a host that leaves one for good.
 
 use std::fs;
 
@@ -8,13 +8,32 @@ use gang_cluster::{
     record::{self, Users},
 };
 
-use crate::{args::Args, settings::Settings};
+use crate::{
+    args::Args,
+    settings::{Settings, cluster::Cluster},
+};
 
-/// Makes the cluster that the configuration names.
-pub fn init(settings: &Settings, args: &Args) -> anyhow::Result<()> {
+/// The cluster that the configuration names.
+fn named(settings: &Settings) -> anyhow::Result<(&Cluster, Keys)> {
     let of = settings.cluster.as_ref();
     let cluster = of.context("the configuration names no cluster: [cluster] needs name")?;
     let keys = Keys::new(&cluster.name).context("the name of the cluster")?;
+    Ok((cluster, keys))
+}
+
+/// Takes a host out of the cluster that the configuration names: this one where the name is empty.
+pub fn leave(settings: &Settings, host: &str) -> anyhow::Result<()> {
+    let (cluster, keys) = named(settings)?;
+    let host = if host.is_empty() { &cluster.host } else { host };
+    gang_etcd::leave_blocking(&cluster.address()?, &keys, host)
+        .with_context(|| format!("host {host} is in cluster {} as before", cluster.name))?;
+    println!("host {host} is in cluster {} no more", cluster.name);
+    Ok(())
+}
+
+/// Makes the cluster that the configuration names.
+pub fn init(settings: &Settings, args: &Args) -> anyhow::Result<()> {
+    let (cluster, keys) = named(settings)?;
     let id = fs::read_to_string("/proc/sys/kernel/random/uuid").context("no random number")?;
     let users = if args.users_by_number { Users::Uid } else { Users::Name };
     let record = record::Settings {

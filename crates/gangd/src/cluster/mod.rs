@@ -6,6 +6,7 @@
 //! - [`host`]: the daemon, as the member sees it: time, load, clock, parts. It hands the conductor
 //!   the entries of spanning jobs as they change.
 //! - [`parts`]: the parts that this host has, kept as the registry wants them.
+//! - [`ranks`]: the processes that were added to parts, which await some.
 //! - [`orders`]: what clients ask of jobs that span hosts.
 //! - [`clock`]: how good the clock is.
 //! - [`init`](init()): a new cluster.
@@ -15,9 +16,10 @@ mod host;
 mod init;
 mod orders;
 mod parts;
+mod ranks;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fs,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
@@ -35,7 +37,9 @@ use gang_schedule::{CpuSet, JobId};
 
 use crate::{conduct::survey, daemon::Daemon, settings::cluster};
 
-pub use init::init;
+use ranks::Ranks;
+
+pub use init::{init, leave};
 pub use orders::{SpanningJob, name_of};
 
 /// This host in its cluster.
@@ -65,18 +69,15 @@ struct State {
     held: BTreeMap<String, u32>,
     /// Why parts are not here that should be.
     missing: BTreeMap<JobId, String>,
-    /// The processes that were added to parts since the daemon started, and how many these had
-    /// then.
-    ranks: BTreeMap<JobId, BTreeSet<u32>>,
-    restored: BTreeMap<JobId, usize>,
+    /// The processes that were added to parts.
+    ranks: Ranks,
     is_closed: bool,
 }
 
 impl State {
     /// Whether as many processes were added to a part.
     fn has_come(&self, job: JobId, awaited: u32) -> bool {
-        let restored = self.restored.get(&job).copied().unwrap_or(0);
-        self.ranks.get(&job).map_or(0, BTreeSet::len) + restored >= awaited as usize
+        self.ranks.count(job) >= awaited as usize
     }
 }
 
@@ -128,7 +129,7 @@ impl Drop for Held {
 
 impl Cluster {
     /// Joins the cluster, and stays in it until [`Cluster::close`]. Whether etcd is there does not
-    /// matter yet.
+    /// matter yet, nor whether the certificates are: both are reasons why etcd is away.
     pub fn start(daemon: &Arc<Daemon>, settings: &cluster::Cluster) -> anyhow::Result<Cluster> {
         let keys = Keys::new(&settings.name).context("the name of the cluster")?;
         let columns: Vec<u32> =
@@ -146,10 +147,9 @@ impl Cluster {
         };
         let shared = Arc::<Shared>::default();
         shared.state().unreachable = Some("it was not asked yet".to_owned());
+        shared.state().ranks = Ranks::read(daemon.files.store.ranks());
         let quality = clock::Clock::start(daemon.settings().clock)?;
         let host = host::ThisHost::new(daemon, &shared, me.name.clone(), columns, quality);
-        // A file that cannot be read is an error at the start, and later a reason why etcd is away.
-        settings.address()?;
         let of = settings.clone();
         let find = move || of.address().map_err(|error| format!("{error:#}"));
         let link = Link::start(Box::new(find), me, keys, Box::new(host));
@@ -170,7 +170,7 @@ impl Cluster {
         self.shared.state().unreachable.clone()
     }
 
-    /// Why parts are not here that should be.
+    /// Why parts are not here as they are wanted.
     pub fn missing(&self) -> BTreeMap<JobId, String> {
         self.shared.state().missing.clone()
     }

@@ -22,9 +22,6 @@ use crate::{
 /// Jobs of a user that were registered at this host and run nowhere yet.
 const HELD_MAX: usize = 64;
 
-/// Processes of a part that are counted.
-const RANKS_MAX: usize = 65_536;
-
 /// A job to be on several hosts.
 #[derive(Clone, Debug)]
 pub struct SpanningJob {
@@ -152,10 +149,7 @@ impl Daemon {
             if has_come(&state) {
                 return;
             }
-            let of_job = state.ranks.entry(job).or_default();
-            if of_job.len() < RANKS_MAX {
-                of_job.insert(pid);
-            }
+            state.ranks.add(job, pid);
             has_come(&state)
         };
         if is_last {

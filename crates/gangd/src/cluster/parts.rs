@@ -16,7 +16,7 @@ use std::{
 use gang_cluster::record::{Users, Wanted};
 use gang_conductor::Part;
 use gang_linux::clock;
-use gang_schedule::{CpuSet, JobId};
+use gang_schedule::{CpuSet, JobId, Unplaceable};
 use rustix::process::Signal;
 
 use super::{Shared, WantedPart};
@@ -37,6 +37,8 @@ struct Here {
     part: Part,
     has_processes: bool,
     is_suspended: bool,
+    /// Why it can have no slots in its entries: its threads are bound elsewhere, say.
+    unplaceable: Option<String>,
 }
 
 /// The thread's own knowledge.
@@ -103,10 +105,12 @@ impl Keeper {
                 next_in = next_in.min(Duration::from_nanos(due_in_ns));
             }
             let known = here.remove(&id);
+            let unplaceable = known.as_ref().and_then(|here| here.unplaceable.clone());
             let brought = self.bring(of, known, due_in_ns == 0).map_err(reason);
             let offline: CpuSet = of.entries.iter().filter(|&cpu| !online.contains(cpu)).collect();
             let has_all = if offline.is_empty() { Ok(()) } else { Err(missing_cpus(&offline)) };
-            if let Err(why) = brought.and(has_all) {
+            let can_be = unplaceable.filter(|_| of.wanted == Wanted::Run).map_or(Ok(()), Err);
+            if let Err(why) = brought.and(has_all).and(can_be) {
                 if self.shared.state().missing.get(&id) != Some(&why) {
                     tracing::warn!(job = %id, why, "a part of a job is not as the cluster wants it");
                 }
@@ -119,8 +123,7 @@ impl Keeper {
             // A part may be here before the registry's word of it is.
             let is_left =
                 |id: &JobId| known.contains(id) || wanted.iter().any(|of| of.part.job == *id);
-            state.ranks.retain(|id, _| is_left(id));
-            state.restored.retain(|id, _| is_left(id));
+            state.ranks.retain(is_left);
         }
         // Jobs that are over everywhere: processes that are left go on without gangd.
         for (id, gone) in here {
@@ -147,7 +150,10 @@ impl Keeper {
                     cpus: job.spec.cpus,
                 };
                 let (has_processes, is_suspended) = (job.home.is_some(), job.suspended);
-                Some((job.id, Here { part, has_processes, is_suspended }))
+                let unplaceable = job.unplaceable.as_ref();
+                let unplaceable = unplaceable.filter(|why| **why != Unplaceable::NoEntries);
+                let unplaceable = unplaceable.map(ToString::to_string);
+                Some((job.id, Here { part, has_processes, is_suspended, unplaceable }))
             };
             let online = state.core.schedule.topology().set().clone();
             (state.core.jobs.values().filter_map(here).collect(), online)
@@ -161,9 +167,7 @@ impl Keeper {
             // A registry that was restored gives numbers again.
             Some(other) if other.part.nonce != part.nonce => {
                 self.daemon.end(id);
-                let mut state = self.shared.state();
-                state.ranks.remove(&id);
-                state.restored.remove(&id);
+                self.shared.state().ranks.retain(|other| *other != id);
                 None
             }
             here => here,

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, io, sync::Arc};
 
 use gang_cluster::{
     member::{HostSeen, JobSeen},
-    record,
+    record::{self, Fault},
 };
 use gang_conductor::{Eligibility, Home, Job, Now, ShortLivedGang, admission::Supply};
 use gang_engine::timing;
@@ -395,13 +395,14 @@ pub fn cluster(daemon: &Daemon, sees: Sees) -> Option<v1::Cluster> {
     let cluster = daemon.cluster.get()?;
     let seen = cluster.look()?;
     let missing = cluster.missing();
-    let boot = seen.hosts.get(&cluster.host).map(|host| host.record.boot.clone());
+    let me = seen.hosts.get(&cluster.host).filter(|_| seen.is_in);
+    let boot = me.map(|host| host.record.boot.clone());
     let host = |(name, host): (&String, &HostSeen)| {
         let alive = host.alive.as_ref();
         v1::Host {
             name: name.clone(),
             cpus: host.record.cpus.into(),
-            is_this: *name == cluster.host,
+            is_this: seen.is_in && *name == cluster.host,
             shares_kernel: Some(&host.record.boot) == boot.as_ref(),
             adjusts: seen.adjuster.as_ref() == Some(name),
             is_alive: alive.is_some(),
@@ -452,7 +453,7 @@ pub fn cluster(daemon: &Daemon, sees: Sees) -> Option<v1::Cluster> {
             awaited: awaited.clone(),
             launched_as: record.launched_as.clone(),
             registered_at_ns: record.registered_at_ns as i64,
-            missing: missing.get(id).cloned(),
+            missing: reasons(*id, &cluster.host, &missing, &seen.hosts),
         })
     };
     let by_name = seen.settings.as_ref().is_none_or(|it| it.users == record::Users::Name);
@@ -464,17 +465,42 @@ pub fn cluster(daemon: &Daemon, sees: Sees) -> Option<v1::Cluster> {
         Some(own) => job.record.owner.name == *own,
         None => sees.job(**id, job.record.owner.uid),
     };
-    let fault =
-        |(key, reason): &(String, String)| v1::Fault { key: key.clone(), reason: reason.clone() };
+    let fault = |(key, fault): &(String, Fault)| {
+        let reason = match fault {
+            // It may tell what is in the record.
+            Fault::Unreadable(_) if !sees_all => "it cannot be read".to_owned(),
+            Fault::Contradicts(_) if !sees_all => "it contradicts others".to_owned(),
+            fault => fault.to_string(),
+        };
+        v1::Fault { key: key.clone(), reason }
+    };
     Some(v1::Cluster {
         name: cluster.name.clone(),
         host: cluster.host.clone(),
+        refused: seen.unwilling.clone().filter(|_| !seen.is_in),
         unreachable: cluster.unreachable(),
         revision: seen.revision as i64,
         slice_ns: seen.settings.as_ref().map(|settings| settings.slice_ns as i64),
         frame: seen.state.as_ref().map(|state| state.frame.into()),
         hosts: seen.hosts.iter().map(host).collect(),
         jobs: seen.jobs.iter().filter(is_seen).filter_map(job).collect(),
-        faults: seen.faults.iter().filter(|_| sees_all).map(fault).collect(),
+        faults: seen.faults.iter().map(fault).collect(),
     })
+}
+
+/// Why hosts do not have a job as it is wanted: this one, and others as they have said.
+fn reasons(
+    id: JobId,
+    me: &str,
+    missing: &BTreeMap<JobId, String>,
+    hosts: &BTreeMap<String, HostSeen>,
+) -> Option<String> {
+    let own = missing.get(&id).map(|why| format!("{me}: {why}"));
+    let others = hosts.iter().filter(|(name, _)| *name != me);
+    let said = |(name, host): (&String, &HostSeen)| {
+        let why = host.alive.as_ref()?.missing.get(&id.0)?;
+        Some(format!("{name}: {why}"))
+    };
+    let all: Vec<String> = own.into_iter().chain(others.filter_map(said)).collect();
+    (!all.is_empty()).then(|| all.join("; "))
 }

@@ -94,10 +94,10 @@ fn lost(of: Spanning<'_>) -> Option<Finding> {
     finding(Kind::HostLost, Grade::Bad, gone + follows)
 }
 
-/// Why this host has no part of it that it should have.
+/// Why hosts do not have it as it is wanted.
 fn missing(of: Spanning<'_>) -> Option<Finding> {
     let why = of.job.missing.as_ref()?;
-    let text = format!("Its part on this host is not as wanted: {}.", escaped(why));
+    let text = format!("Its parts are not as wanted: {}.", escaped(why));
     finding(Kind::PartMissing, Grade::Bad, text)
 }
 

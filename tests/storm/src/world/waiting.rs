@@ -58,7 +58,8 @@ impl World {
                     roster.tree.retain(|&other| other != pid);
                     roster.removed.insert(pid);
                     let home = daemon.core.jobs.get_mut(&job).and_then(|job| job.home.as_mut());
-                    home.into_iter().for_each(|it| it.members.processes.retain(|&other| other != pid));
+                    home.into_iter()
+                        .for_each(|it| it.members.processes.retain(|&other| other != pid));
                 }
                 _ => drop(roster.leaving.insert(pid)),
             }

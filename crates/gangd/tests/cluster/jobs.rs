@@ -1,94 +1,17 @@
-//! Two daemons in one cluster over a real etcd: jobs that span both, and what becomes of them when
-//! etcd, a daemon or a user is missing.
-//!
-//! The hosts are mount namespaces of this machine, each with one of its CPUs.
-
-mod place;
+//! Jobs that span both hosts.
 
 use std::{
     io::{BufRead, BufReader},
-    ops::{Deref, DerefMut},
     process::Stdio,
 };
 
-use gang_daemon::{TwoHosts, stderr, stdout};
-use gang_protocol::{client::Change, error::ClientError, v1};
-use place::{Place, Program, has_backend, stands_still, wait_for, wait_until};
+use gang_daemon::{Own, stderr, stdout};
+use gang_protocol::{client::Change, v1};
 
-/// Two hosts of a cluster.
-struct Bed(TwoHosts<Place>);
-
-impl Deref for Bed {
-    type Target = TwoHosts<Place>;
-
-    fn deref(&self) -> &TwoHosts<Place> {
-        &self.0
-    }
-}
-
-impl DerefMut for Bed {
-    fn deref_mut(&mut self) -> &mut TwoHosts<Place> {
-        &mut self.0
-    }
-}
-
-impl Bed {
-    fn start() -> Option<Bed> {
-        if !has_backend("rt") {
-            return None;
-        }
-        TwoHosts::start(Place::of).map(Bed)
-    }
-
-    /// A job with a spinner on each host, and the connection that has registered it.
-    fn job(&self, name: &str) -> (i64, [Program; 2]) {
-        let mut client = self.a.client();
-        let id = client.register_spanning(wanted(name, &[("a", 1), ("b", 1)])).unwrap().job;
-        let programs = [Program::spinner(), Program::spinner()];
-        client.add_process(id, programs[0].pid_i64()).unwrap();
-        wait_until("b has its part", || self.b.job(id).is_some());
-        self.b.client().add_process(id, programs[1].pid_i64()).unwrap();
-        (id, programs)
-    }
-
-    fn wait_for_slots(&self, id: i64, when: &str) {
-        for place in [&self.a, &self.b] {
-            let before = place.job(id).map_or(0, |job| job.slots);
-            let more = || place.job(id).is_some_and(|job| job.slots > before + 5);
-            wait_until(&format!("slots {when}"), more);
-        }
-    }
-}
-
-fn cluster(place: &Place) -> v1::Cluster {
-    place.client().cluster().unwrap().expect("it is in a cluster")
-}
-
-fn spanning(place: &Place, id: i64) -> Option<v1::SpanningJob> {
-    cluster(place).jobs.into_iter().find(|job| job.id == id)
-}
-
-fn wanted(name: &str, hosts: &[(&str, i64)]) -> v1::RegisterSpanning_Args {
-    let cpus = |&(host, cpus): &(&str, i64)| v1::HostCpus {
-        host: host.to_owned(),
-        cpus,
-        ranks: None,
-        allowed: None,
-    };
-    v1::RegisterSpanning_Args {
-        name: name.to_owned(),
-        cpus: hosts.iter().map(cpus).collect(),
-        class: v1::Class::batch,
-        weight: 100,
-        on_host_lost: v1::OnHostLost::mark,
-        owner_uid: None,
-        launched_as: None,
-    }
-}
-
-fn reason(refused: Result<v1::RegisterSpanning_Reply, ClientError>) -> String {
-    refused.expect_err("it is refused").to_string()
-}
+use crate::{
+    bed::{Bed, cluster, reason, spanning, wanted},
+    place::{Place, Program, stands_still, wait_for, wait_until},
+};
 
 #[test]
 fn needs_root_job_spans_two_hosts() {
@@ -274,7 +197,7 @@ fn needs_root_gang_run_starts_parts() {
 #[test]
 fn needs_root_launcher_may_have_no_part() {
     let Some(bed) = Bed::start() else { return };
-    let login = Place::of(bed.third("login"));
+    let login = Place::of(bed.third("login", Own::default()));
     let gang = login.programs.join("gang");
     let mut run = login.command(&gang);
     let line = ["run", "--hosts", "a:1,b:1", "sh", "-c", "echo $GANG_JOB; read line"];

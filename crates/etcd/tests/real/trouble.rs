@@ -1,0 +1,117 @@
+//! An etcd that is full, and two clusters in one.
+
+use etcd_client::{AlarmAction, AlarmOptions, AlarmType, DeleteOptions};
+use gang_cluster::change::{Refused, Wish};
+use gang_cluster::keys::Keys;
+use gang_cluster::store::{Op, Txn};
+use gang_etcd::{Find, LeaveError, commit, init, leave, user_of};
+use gang_harness::etcd::Etcd;
+use gang_harness::{wait_for, wait_until};
+
+use crate::hosts::{Running, address, found, job, runtime, settings};
+
+#[test]
+fn full_etcd_costs_no_slot_and_takes_changes_once_it_has_room() {
+    let quota = ["--quota-backend-bytes", "2097152"].map(Into::into).to_vec();
+    let Some(etcd) = Etcd::with(quota) else { return };
+    let runtime = runtime();
+    found(&runtime, &etcd).expect("a new cluster");
+    let [a, b] = ["a", "b"].map(|name| Running::start(&runtime, address(&etcd), name, 4));
+    wait_until("both join", || a.is_in() && b.is_in());
+    let id = a.register(&job("one", &[("a", 1), ("b", 1)]));
+    wait_until("b has the job, too", || b.cpus_of(id).is_some());
+    runtime.block_on(async {
+        let mut client = address(&etcd).connect().await.expect("a connection");
+        for at in 0..64 {
+            let (key, value) = (format!("/other/{at}"), "x".repeat(100_000));
+            let ops = vec![Op::Put { key, value, leased: false }];
+            let _ = commit(&mut client, &Txn { compares: Vec::new(), ops }, 0).await;
+        }
+    });
+    let why = wait_for("a change is refused", || {
+        match a.wish(Wish::Register(job("two", &[("a", 1), ("b", 1)]))) {
+            Err(Refused::Store(why)) => Some(why),
+            Err(Refused::Unreachable | Refused::Unanswered) => a.away(),
+            other => panic!("{other:?}"),
+        }
+    });
+    assert!(why.contains("space exceeded"), "{why}");
+    assert!(a.cpus_of(id).is_some() && b.cpus_of(id).is_some(), "the rows go on");
+    // What administrators do then (etcdctl compact, defrag, alarm disarm).
+    runtime.block_on(async {
+        let mut client = address(&etcd).connect().await.expect("a connection");
+        let prefix = DeleteOptions::new().with_prefix();
+        let revision = client.delete("/other/", Some(prefix)).await.expect("it deletes");
+        let revision = revision.header().expect("a header").revision();
+        client.compact(revision, None).await.expect("it compacts");
+        client.defragment().await.expect("it defragments");
+        let (get, disarm, no_space) =
+            (AlarmAction::Get, AlarmAction::Deactivate, AlarmType::Nospace);
+        let alarms = client.alarm(get, no_space, None).await.expect("the alarms");
+        for alarm in alarms.alarms() {
+            let mut of = AlarmOptions::new();
+            of.with_member(alarm.member_id());
+            client.alarm(disarm, no_space, Some(of)).await.expect("the alarm is off");
+        }
+    });
+    wait_for("changes are taken again", || {
+        a.wish(Wish::Register(job("two", &[("a", 1), ("b", 1)]))).ok()
+    });
+    assert!(a.cpus_of(id).is_some() && b.cpus_of(id).is_some());
+}
+
+#[test]
+fn two_clusters_in_one_etcd_know_nothing_of_each_other() {
+    let Some(etcd) = Etcd::start() else { return };
+    let runtime = runtime();
+    found(&runtime, &etcd).expect("a new cluster");
+    let other = Keys::new("other").unwrap();
+    runtime.block_on(init(&address(&etcd), &other, &settings())).expect("another cluster");
+    let start = |cluster: &str, host: &str| {
+        let address = address(&etcd);
+        let find: Find = Box::new(move || Ok(address.clone()));
+        Running::find(&runtime, cluster, find, host, 4)
+    };
+    let [a, b] = ["a", "b"].map(|host| start("test", host));
+    let [other_a, other_b] = ["a", "b"].map(|host| start("other", host));
+    let all = [&a, &b, &other_a, &other_b];
+    wait_until("all join", || all.iter().all(|it| it.is_in()));
+    let (one, two) = (
+        a.register(&job("one", &[("a", 4), ("b", 4)])),
+        other_a.register(&job("two", &[("a", 4), ("b", 4)])),
+    );
+    assert_eq!(one, two, "each cluster counts its own jobs");
+    for (host, name) in [(&b, "one"), (&other_b, "two")] {
+        let names = || host.look(|it| Some(it.view().jobs().map(|it| it.2.name.clone()).collect()));
+        wait_until("each has its own", || names() == Some(vec![name.to_owned()]));
+    }
+    // No two of their hosts are one user, whatever the names.
+    assert_ne!(user_of("a-b", "c"), user_of("a", "b-c"));
+}
+
+#[test]
+fn host_leaves_once_its_jobs_and_its_daemon_have_ended() {
+    let Some(etcd) = Etcd::start() else { return };
+    let runtime = runtime();
+    found(&runtime, &etcd).expect("a new cluster");
+    let keys = Keys::new("test").unwrap();
+    let a = Running::start(&runtime, address(&etcd), "a", 4);
+    let other = crate::hosts::runtime();
+    let b = Running::start(&other, address(&etcd), "b", 4);
+    wait_until("both join", || a.is_in() && b.is_in());
+    let id = a.register(&job("one", &[("a", 1), ("b", 1)]));
+    wait_until("b has the job, too", || b.cpus_of(id).is_some());
+    let leaves = |host: &str| runtime.block_on(leave(&address(&etcd), &keys, host));
+    wait_until("it is alive", || matches!(leaves("b"), Err(LeaveError::Alive)));
+    assert!(matches!(leaves("nobody"), Err(LeaveError::NoHost)));
+    other.shutdown_timeout(std::time::Duration::from_secs(1));
+    drop(b);
+    let why = wait_for("its lease ends", || match leaves("b") {
+        Err(LeaveError::Alive) => None,
+        done => Some(done),
+    });
+    assert!(matches!(why, Err(LeaveError::Refused(_))), "{why:?}");
+    a.wish(Wish::Remove { job: id }).expect("the job is removed");
+    leaves("b").expect("it leaves");
+    wait_until("a knows it no more", || a.look(|it| Some(it.view().hosts().len())) == Some(1));
+}

@@ -7,11 +7,13 @@
 //! One task does one thing at a time, so that the member sees revisions and answers in the order in
 //! which etcd gave them.
 
+mod certificates;
 mod convert;
 mod driver;
 mod link;
 mod rights;
 
+pub use certificates::{CertificateError, Wanted, write_certificates};
 pub use convert::{commit, read};
 pub use driver::{Address, Ask, Driver, Find, Host, KEEP_ALIVE, TTL_S, Tls};
 pub use etcd_client::Error;

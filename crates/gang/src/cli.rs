@@ -175,11 +175,35 @@ pub enum ClusterCommand {
     /// Name, etcd and the length of slices are those of gangd.toml, which the hosts have, too.
     /// Where etcd has users, this needs its root.
     Init(ClusterInit),
+    /// Write certificates for etcd and the hosts, where nobody else signs them
+    ///
+    /// They are PEM files: ca, etcd, root (the administrator of etcd) and one for each host, with
+    /// their keys. What is there stays: hosts can be added later. The key of ca is to be kept where
+    /// no host reads it.
+    Certificates(ClusterCertificates),
     /// Take a host out of the cluster for good
     ///
     /// Its jobs and its gangd must have ended. Where etcd has users, a host that is not this one
     /// needs its root.
     Leave(ClusterLeave),
+}
+
+#[derive(Debug, Args)]
+pub struct ClusterCertificates {
+    /// Configuration file of gangd [default: /etc/gangd/gangd.toml]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Names and addresses by which hosts reach etcd
+    #[arg(long, value_name = "NAME", num_args = 1.., required = true)]
+    pub etcd: Vec<String>,
+    /// The days for which certificates are in force
+    #[arg(long, default_value_t = 1095, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub days: u32,
+    /// The hosts, by their names in the cluster
+    #[arg(long, value_name = "HOST", num_args = 1..)]
+    pub hosts: Vec<String>,
+    /// The directory for the files
+    pub directory: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -84,6 +84,23 @@ pub struct Args {
     #[arg(long, hide = true, value_name = "HOST")]
     pub leave_cluster: Option<String>,
 
+    /// Write certificates of the cluster that the configuration names to a directory, and end (used
+    /// by gang cluster certificates)
+    #[arg(long, hide = true, value_name = "DIR")]
+    pub certificates: Option<PathBuf>,
+
+    /// With --certificates: a name or address by which hosts reach etcd
+    #[arg(long, hide = true)]
+    pub etcd_name: Vec<String>,
+
+    /// With --certificates: a host of the cluster
+    #[arg(long, hide = true)]
+    pub certificate_host: Vec<String>,
+
+    /// With --certificates: the days for which they are in force
+    #[arg(long, hide = true, default_value_t = 1095)]
+    pub certificate_days: u32,
+
     /// With --init-cluster: rows of the least frame
     #[arg(long, hide = true, default_value_t = 16)]
     pub rows: u32,

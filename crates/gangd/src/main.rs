@@ -113,6 +113,9 @@ fn dispatch(args: &Args, starter: &mut Starter) -> anyhow::Result<()> {
     if args.init_cluster {
         return cluster::init(&settings, args);
     }
+    if let Some(directory) = &args.certificates {
+        return cluster::write_certificates(&settings, args, directory);
+    }
     if let Some(host) = &args.leave_cluster {
         return cluster::leave(&settings, host);
     }

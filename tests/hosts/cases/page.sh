@@ -13,8 +13,7 @@ block() {
 # The page has two machines of four CPUs. Its words are taken as they are, but for names and
 # numbers.
 as_here() {
-  sed -e 's/HOST/node1/g' -e "s/node1:4,node2:4/node1:$CPUS_OF_HOST,node2:$CPUS_OF_HOST/" \
-    -e "s/slots=4/slots=$CPUS_OF_HOST/g"
+  sed -e 's/HOST/node1/g' -e "s/node1:4,node2:4/node1:$CPUS_OF_HOST,node2:$CPUS_OF_HOST/g"
 }
 
 case_page() {

@@ -515,8 +515,7 @@ impl Member {
         self.answers.extend(ticket.map(|ticket| (ticket, answer)));
     }
 
-    /// The timeline goes on with what was read. While settings or state cannot be used, it goes on as
-    /// it was.
+    /// The timeline goes on with what was read; while settings or state cannot be used, as it was.
     fn follow(&mut self, now: Now, first: u64, is_new: bool) {
         self.timeline.forget(first);
         if self.view.fault_of_all().is_some() {

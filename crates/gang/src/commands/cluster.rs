@@ -1,22 +1,29 @@
-//! `gang cluster`: a new cluster, and a host that leaves one. The daemon's program does both, which
-//! talks to etcd.
+//! `gang cluster`: a new cluster, its certificates, and a host that leaves it. The daemon's program
+//! does all of these, which talks to etcd.
 
 use std::os::unix::process::CommandExt;
 
 use anyhow::{Context, Result};
 
-use crate::cli::{Cluster, ClusterCommand, ClusterInit, ClusterLeave};
+use crate::cli::{Cluster, ClusterCertificates, ClusterCommand, ClusterInit, ClusterLeave};
 use crate::programs;
 
 pub fn cluster(args: &Cluster) -> Result<()> {
     let mut gangd = programs::gangd_command()?;
     let (ClusterCommand::Init(ClusterInit { config, .. })
+    | ClusterCommand::Certificates(ClusterCertificates { config, .. })
     | ClusterCommand::Leave(ClusterLeave { config, .. })) = &args.command;
     if let Some(config) = config {
         gangd.arg("--config").arg(config);
     }
     match &args.command {
         ClusterCommand::Init(args) => init(&mut gangd, args),
+        ClusterCommand::Certificates(args) => {
+            gangd.arg("--certificates").arg(&args.directory);
+            gangd.arg("--certificate-days").arg(args.days.to_string());
+            args.etcd.iter().for_each(|name| _ = gangd.arg("--etcd-name").arg(name));
+            args.hosts.iter().for_each(|host| _ = gangd.arg("--certificate-host").arg(host));
+        }
         ClusterCommand::Leave(args) => {
             gangd.arg("--leave-cluster").arg(args.host.as_deref().unwrap_or_default());
         }

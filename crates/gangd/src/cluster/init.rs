@@ -1,6 +1,7 @@
-//! A new cluster: its first records, and what hosts may write. And a host that leaves one for good.
+//! A new cluster: its first records, its certificates, and what hosts may write. And a host that
+//! leaves one for good.
 
-use std::fs;
+use std::{fs, path::Path, time::Duration};
 
 use anyhow::Context;
 use gang_cluster::{
@@ -28,6 +29,22 @@ pub fn leave(settings: &Settings, host: &str) -> anyhow::Result<()> {
     gang_etcd::leave_blocking(&cluster.address()?, &keys, host)
         .with_context(|| format!("host {host} is in cluster {} as before", cluster.name))?;
     println!("host {host} is in cluster {} no more", cluster.name);
+    Ok(())
+}
+
+/// Writes certificates for etcd, its administrator and hosts.
+pub fn write_certificates(
+    settings: &Settings,
+    args: &Args,
+    directory: &Path,
+) -> anyhow::Result<()> {
+    let (cluster, _) = named(settings)?;
+    let days = Duration::from_secs(u64::from(args.certificate_days) * 86_400);
+    let (etcd, hosts) = (&args.etcd_name, &args.certificate_host);
+    let wanted = gang_etcd::Wanted { cluster: &cluster.name, etcd, hosts, lasts: days };
+    for file in gang_etcd::write_certificates(directory, &wanted)? {
+        println!("{}", file.display());
+    }
     Ok(())
 }
 

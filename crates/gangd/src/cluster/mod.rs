@@ -39,7 +39,7 @@ use crate::{conduct::survey, daemon::Daemon, settings::cluster};
 
 use ranks::Ranks;
 
-pub use init::{init, leave};
+pub use init::{init, leave, write_certificates};
 pub use orders::{SpanningJob, name_of};
 
 /// This host in its cluster.

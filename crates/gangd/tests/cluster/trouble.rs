@@ -5,13 +5,14 @@ use gang_cluster::{
     keys::{Key, Keys},
     store::{Op, Txn},
 };
-use gang_daemon::Own;
-use gang_etcd::{Address, Error, commit, read};
+use gang_daemon::{Daemon, Options, Own};
+use gang_etcd::{Address, Error, Tls, commit, read};
+use gang_harness::etcd::Etcd;
 use gang_schedule::JobId;
 
 use crate::{
     bed::{Bed, cluster, gang, reason, spanning, wanted},
-    place::{Place, Program, wait_for, wait_until},
+    place::{Place, Program, has_backend, wait_for, wait_until},
 };
 
 /// The registry, as an administrator reads and writes it.
@@ -198,4 +199,67 @@ fn needs_root_ranks_are_counted_on_by_the_next_daemon() {
     let last = Program::spinner();
     bed.b.client().add_process(id, last.pid_i64()).unwrap();
     bed.wait_for_slots(id, "once all ranks are there");
+}
+
+#[test]
+fn needs_root_host_joins_by_a_certificate_once_it_is_there() {
+    if !has_backend("rt") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let configuration = |file: &str, url: &str| {
+        let [ca, certificate, key] = ["ca.pem", &format!("{file}.pem"), &format!("{file}.key")]
+            .map(|name| path(&format!("pki/{name}")));
+        format!(
+            "[cluster]\nname = \"lab\"\nendpoints = [\"{url}\"]\nhost = \"a\"\nca = \"{ca}\"\n\
+             certificate = \"{certificate}\"\nkey = \"{key}\"\n"
+        )
+    };
+    let alone = Place::new(&[]);
+    let config = path("gangd.toml");
+    let certificates = |hosts: &[&str]| {
+        let of = ["cluster", "certificates", "--config", &config, "--etcd", "127.0.0.1"];
+        let directory = path("pki");
+        gang(&alone, &[&of[..], &["--hosts"], hosts, &["--", &directory]].concat())
+    };
+    std::fs::write(&config, configuration("root", "https://127.0.0.1:1")).unwrap();
+    let said = certificates(&["b"]);
+    assert!(said.contains("etcd.pem") && said.contains("b.pem"), "{said}");
+    let options = [
+        ("--cert-file", "pki/etcd.pem"),
+        ("--key-file", "pki/etcd.key"),
+        ("--trusted-ca-file", "pki/ca.pem"),
+    ];
+    let options = options.iter().flat_map(|(option, file)| [(*option).into(), path(file).into()]);
+    let Some(etcd) = Etcd::with(options.chain(["--client-cert-auth".into()]).collect()) else {
+        return;
+    };
+    let url = etcd.url();
+    std::fs::write(&config, configuration("root", &url)).unwrap();
+    let init = ["cluster", "init", "--config", &config, "--permit-host", "a", "b"];
+    wait_until("etcd takes the cluster", || {
+        let said = gang(&alone, &init);
+        said.contains("host a is user gang-a@lab of etcd")
+    });
+    let read = |file: &str| std::fs::read(path(&format!("pki/{file}"))).unwrap();
+    let tls = Tls { ca: read("ca.pem"), certificate: read("root.pem"), key: read("root.key") };
+    let root = Address { endpoints: vec![url.clone()], tls: Some(tls), user: None };
+    Registry::runtime().block_on(async {
+        let mut client = root.connect().await.unwrap();
+        client.user_add("root", "secret", None).await.unwrap();
+        client.user_grant_role("root", "root").await.unwrap();
+        client.auth_enable().await.unwrap();
+    });
+    let options = Options {
+        configuration: &configuration("a", &url),
+        flags: &["--no-uncontended-passthrough"],
+        ..Options::default()
+    };
+    let a = Place::of(Daemon::start_in(gang_daemon::Place::new(), &options));
+    let shown = gang(&a, &["hosts"]);
+    assert!(shown.contains("etcd cannot be reached") && shown.contains("a.pem"), "{shown}");
+    let said = certificates(&["a", "b"]);
+    assert!(said.contains("a.pem") && !said.contains("b.pem"), "{said}");
+    wait_until("it joins", || cluster(&a).hosts.iter().any(|host| host.is_this && host.is_alive));
 }

@@ -75,12 +75,15 @@ end_hosts() {
   done
 }
 
-# host NAME CPUS : CPUs as in 0-3,5.
+# host NAME CPUS : CPUs as in 0-3,5. One that was there before is known by its address.
 host() {
-  local name=$1 cpus=$2 number=$((${#address_of[@]} + 1)) outer tries
+  local name=$1 cpus=$2 outer tries
+  if [[ ! ${address_of[$name]-} ]]; then
+    address_of[$name]=$DOMAIN.$((${#address_of[@]} + 1))
+    echo "${address_of[$name]} $name" >>/etc/hosts
+    mkdir "$GROUPS_OF_HOSTS/$name"
+  fi
   cpus_of[$name]=$cpus
-  address_of[$name]=$DOMAIN.$number
-  mkdir "$GROUPS_OF_HOSTS/$name"
   (
     echo "$BASHPID" >"$GROUPS_OF_HOSTS/$name/cgroup.procs"
     exec taskset -c "$cpus" unshare --mount --net --uts --ipc --pid --cgroup --fork --kill-child=KILL \
@@ -98,7 +101,6 @@ host() {
   nsenter -t "${pid_of[$name]}" -n ip link set lo up
   nsenter -t "${pid_of[$name]}" -n ip address add "${address_of[$name]}/24" dev eth0
   nsenter -t "${pid_of[$name]}" -n ip link set eth0 up
-  echo "${address_of[$name]} $name" >>/etc/hosts
 }
 
 # Files that all hosts share, and a network between them.
@@ -221,13 +223,16 @@ want_cluster() {
       wait_until "the three etcd answer" etcd_answers http://etcd1:2379 http://etcd2:2379 http://etcd3:2379
       ;;
   esac
-  for name in "${hosts[@]}"; do
-    printf '[cluster]\nname = "bed"\nendpoints = [%s]\n' "$endpoints" | on "$name" tee /etc/gangd/gangd.toml >/dev/null
-    on "$name" systemctl restart gangd
-  done
+  printf '[cluster]\nname = "bed"\nendpoints = [%s]\n' "$endpoints" >"$BED/gangd.toml"
+  for name in "${hosts[@]}"; do start_gangd "$name"; done
   on node1 gang cluster init
   wait_until "all hosts are in the cluster" all_hosts_are_alive
   echo "$1" >"$BED/cluster"
+}
+
+start_gangd() {
+  on "$1" cp /run/bed/gangd.toml /etc/gangd/gangd.toml
+  on "$1" systemctl restart gangd
 }
 
 # By HTTP, which needs no etcdctl.

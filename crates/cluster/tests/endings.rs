@@ -81,6 +81,7 @@ fn member(keys: &Keys, boot: &str) -> Member {
         machine: host(0),
         boot: boot.to_owned(),
         slice_ns: SLICE_NS,
+        clock_percent: 5,
     };
     Member::new(me, keys.clone())
 }

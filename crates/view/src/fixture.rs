@@ -165,6 +165,7 @@ pub fn cluster() -> v1::Cluster {
         name: "lu".into(),
         owner: "ann".into(),
         owner_uid: 1000,
+        by_root: false,
         class: v1::Class::batch,
         weight: 100,
         home: "a".into(),

@@ -139,7 +139,8 @@ impl<'a> Spanning<'a> {
             false => ", none of them this one",
         };
         line(out, "spans", &format!("{}{here}", count(job.cpus.len() as i64, "host")))?;
-        line(out, "registered at", &job.home)?;
+        let by = if job.by_root { ", by root" } else { "" };
+        line(out, "registered at", &format!("{}{by}", job.home))?;
         line(out, "wanted", &word(&job.wanted))?;
         line(out, "rows of the frame", &self.rows())?;
         if !job.lost.is_empty() {
@@ -246,7 +247,8 @@ b        2  0-1      -          away, lost
 
     #[test]
     fn a_job_of_other_hosts_has_its_owner_too() {
-        let cluster = fixture::cluster();
+        let mut cluster = fixture::cluster();
+        cluster.jobs[1].by_root = true;
         let spanning = Spanning::find(Some(&cluster), fixture::SPANNING + 1).unwrap();
         assert!(!spanning.is_here());
         let shown = spanning.text_elsewhere(60_000_000_000, None);
@@ -257,7 +259,7 @@ b        2  0-1      -          away, lost
   weight              100 %
   registered          1 min 0 s ago
   spans               2 hosts, none of them this one
-  registered at       c
+  registered at       c, by root
   wanted              run
   rows of the frame   none: it has no entries
 

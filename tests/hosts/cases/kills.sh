@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2154,SC2016
 # CASE kills: members of etcd and hosts are killed and come back, time and again
+# CASE cut-off: a host whose network is gone for longer than hosts may be away, and comes back
 
 ROUNDS=${ROUNDS:-20}
 
@@ -75,3 +76,53 @@ case_kills() {
   on node1 gang kill "$id"
   wait_until "the job is gone" is_gone_everywhere lu
 }
+
+state_of() { on "$2" gang show "$1" --json | grep -o '"lost": *\[[^]]*\]' | tr -d ' \n'; }
+is_lost() { [[ $(state_of "$1" "$2") == *"\"$3\""* ]]; }
+is_suspended_everywhere() {
+  local name
+  for name in "${hosts[@]}"; do on "$name" gang show "$1" --json | grep -q '"wanted": *"suspend"' || return 1; done
+}
+# A host that nobody reaches, and that reaches nobody.
+cut_off() { ip link set "v-$1" down; }
+join_again() { ip link set "v-$1" up; }
+
+case_cut_off() {
+  local id other last=${hosts[-1]}
+  want_cluster three
+  start_spanning_spinner lu
+  id=$(job_named lu)
+  has_slots_everywhere "$id"
+  cut_off "$last"
+  has_slots_everywhere "$id"
+  wait_until "the others know that $last is lost" is_lost "$id" node1 "$last"
+  has_slots_everywhere "$id"
+  on "$last" gang hosts | grep -q "etcd cannot be reached" || fail "$last does not say why"
+  ! on "$last" gang set "$id" --weight 50 2>"$BED/log/refused" || fail "a change is taken without etcd"
+  grep -q "cannot be reached" "$BED/log/refused" || fail "$(cat "$BED/log/refused")"
+  join_again "$last"
+  wait_until "all hosts are in the cluster" all_hosts_are_alive
+  wait_until "it is lost no more" is_not_lost "$id" node1 "$last"
+  has_slots_everywhere "$id"
+  is_well "$id"
+  on node1 gang kill "$id"
+  wait_until "the job is gone" is_gone_everywhere lu
+
+  say "a job that is to stand still without a host"
+  on node1 gang run --name careful --on-host-lost suspend --hosts "$(all_cpus)" -- timeout 600 sh -c "$SPIN" \
+    >>"$BED/log/spinner" 2>&1 &
+  wait_until "job careful spans the hosts" is_spanning careful
+  other=$(job_named careful)
+  join_spinner "$last" "$other"
+  has_slots_everywhere "$other"
+  cut_off "$last"
+  wait_until "it stands still" has_state "$other" suspend
+  join_again "$last"
+  wait_until "all hosts have it so" is_suspended_everywhere "$other"
+  on node1 gang resume "$other"
+  has_slots_everywhere "$other"
+  on node1 gang kill "$other"
+  wait_until "the job is gone" is_gone_everywhere careful
+}
+is_not_lost() { ! is_lost "$@"; }
+has_state() { on node1 gang show "$1" --json | grep -q "\"wanted\": *\"$2\""; }

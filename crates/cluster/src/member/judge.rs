@@ -5,9 +5,7 @@ use super::{Member, Note};
 use crate::change::Refused;
 use crate::record::Host;
 
-/// A clock may be off by this part of a slice.
-const CLOCK_PART: u64 = 20;
-/// One that was off by more has to be better than that by so many parts of four: the bound of a
+/// A clock that was off by more has to be better than that by so many parts of four: the bound of a
 /// clock grows between two looks at others, and the host would come and go.
 const BACK_OF_4: u64 = 3;
 
@@ -49,6 +47,11 @@ impl Member {
         })
     }
 
+    /// A clock may be off by so much.
+    fn clock_bound_ns(&self) -> u64 {
+        self.me.slice_ns / 100 * u64::from(self.me.clock_percent)
+    }
+
     /// Why the slices of this host are not those of the cluster, if so.
     fn wrong_time(&self) -> Option<String> {
         let here_ns = self.me.slice_ns;
@@ -58,7 +61,7 @@ impl Member {
             let (here, there) = (ms(here_ns), ms(there_ns));
             return Some(format!("its slices are {here} ms long, and the cluster's {there} ms"));
         }
-        let (bound_ns, most_ns) = (self.seen.as_ref()?.clock.bound_ns, here_ns / CLOCK_PART);
+        let (bound_ns, most_ns) = (self.seen.as_ref()?.clock.bound_ns, self.clock_bound_ns());
         let most_ns = if self.is_out_of_time { most_ns * BACK_OF_4 / 4 } else { most_ns };
         // Hosts of one kernel have one clock, however wrong. The record of this host is as old as
         // its last boot until it has joined anew.

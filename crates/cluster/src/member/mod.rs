@@ -85,6 +85,8 @@ pub struct Identity {
     pub boot: String,
     /// The length of this host's slices; the cluster's must be the same.
     pub slice_ns: u64,
+    /// The clock may be off by this part of a slice, in percent.
+    pub clock_percent: u32,
 }
 
 /// The state of this host, as its daemon sees it.

@@ -311,6 +311,7 @@ impl World {
             machine: machine.to_owned(),
             boot: boot.to_owned(),
             slice_ns: SLICE_NS,
+            clock_percent: 5,
         };
         Member::new(me, self.keys.clone())
     }

@@ -97,6 +97,7 @@ impl Running {
             machine: format!("machine of {name}"),
             boot: "one kernel".to_owned(),
             slice_ns: SLICE_NS,
+            clock_percent: 5,
         };
         let host = Fake { began: Instant::now(), shown: Arc::clone(&shown) };
         let driver = Driver::new(find, me, Keys::new(cluster).unwrap(), Box::new(host), asked);

@@ -152,6 +152,7 @@ mod tests {
             name: "lu".into(),
             owner: "ann".into(),
             owner_uid: 1000,
+            by_root: false,
             class: v1::Class::batch,
             weight: 100,
             home: "a".into(),

@@ -144,6 +144,7 @@ impl Cluster {
             machine: if machine.is_empty() { boot.clone() } else { machine },
             boot,
             slice_ns: daemon.settings().schedule.slice_ns,
+            clock_percent: daemon.settings().clock.slice_percent,
         };
         let shared = Arc::<Shared>::default();
         shared.state().unreachable = Some("it was not asked yet".to_owned());

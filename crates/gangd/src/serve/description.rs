@@ -437,6 +437,7 @@ pub fn cluster(daemon: &Daemon, sees: Sees) -> Option<v1::Cluster> {
             name: record.name.clone(),
             owner: record.owner.name.clone(),
             owner_uid: record.owner.uid.into(),
+            by_root: record.owner.by_root,
             class: record::class(&entries.class).ok()?.into(),
             weight: entries.weight.into(),
             home: home.clone(),

@@ -118,6 +118,8 @@ pub struct ClockFile {
     source: Source,
     /// The bound of a clock that PTP disciplines, such as "20us": no program says it.
     bound: Option<String>,
+    /// The part of a slice by which the clock may be off, in percent, for slots of spanning jobs.
+    slice_percent: Option<u32>,
 }
 
 /// The source of the clock's quality.
@@ -133,22 +135,37 @@ pub enum Source {
 }
 
 /// The word on how good the clock is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
     pub source: Source,
     /// Of PTP alone.
     pub bound: Duration,
+    /// The clock may be off by this part of a slice.
+    pub slice_percent: u32,
+}
+
+/// A twentieth of a slice.
+const SLICE_PERCENT: u32 = 5;
+
+impl Default for Clock {
+    fn default() -> Clock {
+        Clock { source: Source::Auto, bound: Duration::ZERO, slice_percent: SLICE_PERCENT }
+    }
 }
 
 impl ClockFile {
     pub fn read(&self) -> anyhow::Result<Clock> {
         let bound = self.bound.as_deref().map(duration).transpose();
         let bound = bound.map_err(anyhow::Error::msg).context("clock.bound")?;
-        match (self.source, bound) {
+        let slice_percent = self.slice_percent.unwrap_or(SLICE_PERCENT);
+        let is_part = (1..=50).contains(&slice_percent);
+        ensure!(is_part, "clock.slice_percent: it is 1 to 50, not {slice_percent}");
+        let bound = match (self.source, bound) {
             (Source::Ptp, None) => anyhow::bail!("clock.bound: source = \"ptp\" needs it"),
-            (Source::Ptp, Some(bound)) => Ok(Clock { source: Source::Ptp, bound }),
+            (Source::Ptp, Some(bound)) => bound,
             (_, Some(_)) => anyhow::bail!("clock.bound: it is for source = \"ptp\" alone"),
-            (source, None) => Ok(Clock { source, bound: Duration::ZERO }),
-        }
+            (_, None) => Duration::ZERO,
+        };
+        Ok(Clock { source: self.source, bound, slice_percent })
     }
 }

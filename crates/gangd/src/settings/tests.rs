@@ -345,4 +345,7 @@ fn cluster_is_read_whole_or_refused() {
     let ptp = clock("source = 'ptp'\nbound = '20us'").unwrap().clock;
     assert_eq!(ptp.bound.as_micros(), 20);
     assert!(clock("source = 'ptp'").is_err() && clock("bound = '1ms'").is_err());
+    let percent = |text: &str| clock(text).map(|it| it.clock.slice_percent).ok();
+    let given = ["", "slice_percent = 50", "slice_percent = 0", "slice_percent = 51"];
+    assert_eq!(given.map(percent), [Some(5), Some(50), None, None]);
 }

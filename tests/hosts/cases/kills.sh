@@ -77,8 +77,8 @@ case_kills() {
   wait_until "the job is gone" is_gone_everywhere lu
 }
 
-state_of() { on "$2" gang show "$1" --json | grep -o '"lost": *\[[^]]*\]' | tr -d ' \n'; }
-is_lost() { [[ $(state_of "$1" "$2") == *"\"$3\""* ]]; }
+lost_hosts() { on "$2" gang show "$1" --json | tr -d ' \n' | grep -o '"lost":\[[^]]*\]'; }
+is_lost() { [[ $(lost_hosts "$1" "$2") == *"\"$3\""* ]]; }
 is_suspended_everywhere() {
   local name
   for name in "${hosts[@]}"; do on "$name" gang show "$1" --json | grep -q '"wanted": *"suspend"' || return 1; done

@@ -34,6 +34,9 @@ use crate::{
 const ACCOUNTS_MAX: usize = 1_000;
 const ACCOUNTS_FOR: Duration = Duration::from_secs(60);
 
+/// The most reasons that are logged while etcd is away.
+const REASONS_MAX: usize = 16;
+
 /// The daemon's end of the link.
 pub struct ThisHost {
     conductor: Handle,
@@ -55,6 +58,8 @@ pub struct ThisHost {
     revision: u64,
     /// The accounts of users of this host, and the rule by which they have them.
     accounts: (Users, BTreeMap<UserId, u32>, Instant),
+    /// Why etcd is away, as far as that was logged.
+    reasons: BTreeSet<String>,
     /// The load and the parts, as the conductor said last.
     last_seen: Option<(Load, Vec<Seen>)>,
 }
@@ -91,6 +96,7 @@ impl ThisHost {
             filed: String::new(),
             revision: 0,
             accounts: (Users::default(), BTreeMap::new(), Instant::now()),
+            reasons: BTreeSet::new(),
             last_seen: None,
         }
     }
@@ -312,10 +318,21 @@ impl Host for ThisHost {
 
     fn link(&mut self, is_up: Result<(), String>) {
         let before = std::mem::replace(&mut self.shared.state().unreachable, is_up.err());
-        match (&before, &self.shared.state().unreachable) {
-            (Some(_), None) => tracing::info!("etcd is there"),
-            (None, Some(why)) => tracing::warn!(why, "etcd is away; the slots go on"),
-            (Some(before), Some(why)) if before != why => {
+        let now = self.shared.state().unreachable.clone();
+        // Each reason is logged once while etcd is away: they may take turns.
+        let is_new = |logged: &mut BTreeSet<String>, why: &String| {
+            logged.len() < REASONS_MAX && logged.insert(why.clone())
+        };
+        match (before, now) {
+            (Some(_), None) => {
+                self.reasons.clear();
+                tracing::info!("etcd is there");
+            }
+            (None, Some(why)) => {
+                is_new(&mut self.reasons, &why);
+                tracing::warn!(why, "etcd is away; the slots go on");
+            }
+            (Some(_), Some(why)) if is_new(&mut self.reasons, &why) => {
                 tracing::warn!(why, "etcd cannot be reached");
             }
             _ => {}

@@ -41,8 +41,8 @@ pub struct Recorded {
     pub switches_lost: i64,
     pub members: Members,
     pub rows: Vec<v1::Row>,
-    /// The threads that were on each CPU.
-    pub cpus: Vec<Vec<Stay>>,
+    /// The threads that were on each CPU, by its number.
+    pub cpus: BTreeMap<usize, Vec<Stay>>,
     /// Names by the numbers of threads.
     pub names: BTreeMap<i32, String>,
 }
@@ -51,7 +51,10 @@ pub struct Recorded {
 pub fn record(daemon: &Surroundings, length: Duration) -> Result<Recorded> {
     let mut client = Client::find_from(daemon)?;
     let status = client.status()?.status;
-    let cpus = usize::try_from(status.cpus).unwrap_or(1);
+    // A host may be without its first CPUs.
+    let switchers = client.switches(utc_ns())?.switchers;
+    let cpus: Vec<usize> =
+        switchers.iter().flat_map(|it| &it.cpu_list).map(|&cpu| cpu as usize).collect();
     let recording = std::thread::spawn(move || switches::record(cpus, length));
     let mut recorded =
         Recorded { slice_ns: status.slice_ns, backend: status.backend, ..Recorded::default() };
@@ -102,7 +105,7 @@ pub fn record(daemon: &Surroundings, length: Duration) -> Result<Recorded> {
     let is_whole = |switch: &v1::Switch| switch.asked_ns >= start_ns && switch.raised_ns <= end_ns;
     recorded.switches = switches.into_values().filter(is_whole).collect();
     recorded.members.add_children(&recording.forks);
-    recorded.cpus = (0..recording.cpus.len()).map(|cpu| recording.stays(cpu)).collect();
+    recorded.cpus = recording.cpus.keys().map(|&cpu| (cpu, recording.stays(cpu))).collect();
     recorded.name_threads();
     Ok(recorded)
 }
@@ -120,7 +123,7 @@ fn utc_ns() -> i64 {
 impl Recorded {
     /// Those that have ended by now keep their numbers.
     fn name_threads(&mut self) {
-        for stay in self.cpus.iter().flatten() {
+        for stay in self.cpus.values().flatten() {
             self.names.entry(stay.tid).or_insert_with(|| {
                 let path = format!("/proc/{}/task/{}/comm", stay.pid, stay.tid);
                 let name = fs::read_to_string(path).ok().map(|name| name.trim_end().to_owned());

@@ -140,7 +140,7 @@ fn names(recorded: &Recorded) -> Vec<Value> {
         let name = format!("switcher of CPU {}", cpus.join(", "));
         events.push(meta("thread_name", SWITCHED, track(switcher), name));
     }
-    for cpu in 0..recorded.cpus.len() {
+    for &cpu in recorded.cpus.keys() {
         for group in [PLANNED, RAN] {
             events.push(meta("thread_name", group, cpu, format!("CPU {cpu}")));
         }
@@ -201,7 +201,7 @@ fn switched(recorded: &Recorded) -> Vec<Event> {
 
 fn ran(recorded: &Recorded) -> Vec<Event> {
     let mut events = Vec::new();
-    for (cpu, stays) in recorded.cpus.iter().enumerate() {
+    for (&cpu, stays) in &recorded.cpus {
         for stay in stays {
             let role = Role::of(recorded, cpu, stay).name();
             let job = recorded.members.of.get(&stay.pid);
@@ -253,7 +253,7 @@ mod tests {
                 ..Members::default()
             },
             rows: vec![row],
-            cpus: vec![on_0, on_1],
+            cpus: BTreeMap::from([(0, on_0), (1, on_1)]),
             names: BTreeMap::from([(30, "lu".to_owned()), (40, "sp".to_owned())]),
             ..Recorded::default()
         }
@@ -263,7 +263,10 @@ mod tests {
     fn threads_are_in_slot_filling_noise_or_others() {
         let recorded = recorded();
         let roles = |cpu: usize| {
-            recorded.cpus[cpu].iter().map(|stay| Role::of(&recorded, cpu, stay)).collect::<Vec<_>>()
+            recorded.cpus[&cpu]
+                .iter()
+                .map(|stay| Role::of(&recorded, cpu, stay))
+                .collect::<Vec<_>>()
         };
         assert_eq!(roles(0), [Role::InSlot, Role::Filling, Role::Noise, Role::Other]);
         // On a CPU that is not its slot's, a gang fills as well.

@@ -14,7 +14,10 @@ use gang_linux::{
 };
 use gang_protocol::{client::Client, paths::Surroundings, v1};
 
-use crate::members::Members;
+use crate::{
+    members::Members,
+    origin::{self, Clock, Host},
+};
 
 /// The daemon is asked so often meanwhile, at least. It keeps 2,048 slices, and 1,024 switches of
 /// each CPU. A slice may have four switches: two at its own edges, and two at those of a gap.
@@ -27,7 +30,10 @@ const LATEST: Duration = Duration::from_secs(1);
 /// The threads that ran, and the plan.
 #[derive(Clone, Debug, Default)]
 pub struct Recorded {
-    /// UTC.
+    pub host: Host,
+    /// Absent where nobody knows how good it is.
+    pub clock: Option<Clock>,
+    /// UTC, by that clock.
     pub start_ns: u64,
     pub end_ns: u64,
     pub slice_ns: i64,
@@ -51,13 +57,14 @@ pub struct Recorded {
 pub fn record(daemon: &Surroundings, length: Duration) -> Result<Recorded> {
     let mut client = Client::find_from(daemon)?;
     let status = client.status()?.status;
+    let (host, begin) = origin::look(&mut client)?;
     // A host may be without its first CPUs.
     let switchers = client.switches(utc_ns())?.switchers;
     let cpus: Vec<usize> =
         switchers.iter().flat_map(|it| &it.cpu_list).map(|&cpu| cpu as usize).collect();
     let recording = std::thread::spawn(move || switches::record(cpus, length));
-    let mut recorded =
-        Recorded { slice_ns: status.slice_ns, backend: status.backend, ..Recorded::default() };
+    let (slice_ns, backend) = (status.slice_ns, status.backend);
+    let mut recorded = Recorded { host, slice_ns, backend, ..Recorded::default() };
     let end = Instant::now() + length;
     let slices_ns = u64::try_from(status.slice_ns.saturating_mul(SLICES_AT_A_TIME)).unwrap_or(0);
     let every = ASK_EVERY.min(Duration::from_nanos(slices_ns));
@@ -107,6 +114,8 @@ pub fn record(daemon: &Surroundings, length: Duration) -> Result<Recorded> {
     recorded.members.add_children(&recording.forks);
     recorded.cpus = recording.cpus.keys().map(|&cpu| (cpu, recording.stays(cpu))).collect();
     recorded.name_threads();
+    let (_, end) = origin::look(&mut client)?;
+    recorded.clock = begin.zip(end).map(|(begin, end)| Clock { begin, end });
     Ok(recorded)
 }
 

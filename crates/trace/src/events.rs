@@ -2,7 +2,7 @@
 //!
 //! Three "processes" stand for what was planned, for the switches and for what ran, each with a
 //! "thread" for each CPU; for each that switches, of the switches. Times are microseconds from the
-//! beginning of the record; the metadata say when that was.
+//! beginning of the record; the metadata say when that was, and by which clock.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,14 @@ use serde_json::{Value, json};
 
 use crate::collect::Recorded;
 
+/// The version of the metadata.
+pub const VERSION: u64 = 1;
+
 /// The groups of tracks.
 const PLANNED: u32 = 1;
 const RAN: u32 = 2;
 const SWITCHED: u32 = 3;
+pub const GROUPS: [u32; 3] = [PLANNED, RAN, SWITCHED];
 
 /// A complete event: something that began and ended.
 #[derive(Debug, Serialize)]
@@ -113,6 +117,10 @@ pub fn of(recorded: &Recorded) -> Trace {
     let complete = planned.into_iter().chain(switched(recorded)).chain(ran);
     events.extend(complete.map(|event| json!(event)));
     let metadata = json!({
+        "gang_trace": VERSION,
+        "host": recorded.host.name,
+        "boot_id": recorded.host.boot_id,
+        "clock": recorded.clock,
         "start_ns": recorded.start_ns,
         "end_ns": recorded.end_ns,
         "backend": recorded.backend,

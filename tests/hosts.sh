@@ -7,8 +7,8 @@
 #   tests/hosts.sh list         the cases, each with what it shows
 #   tests/hosts.sh shell        a shell on node1, with a cluster, until it ends
 #
-# HOSTS=N makes N hosts (2). GANG_BIN is the directory with gang, gangd and libgang.a, by default
-# that of the tests. KEEP=DIRECTORY keeps the logs.
+# HOSTS=N makes N hosts (2). GANG_BIN is the directory with gang, gangd, gang-trace and libgang.a,
+# by default that of the tests. KEEP=DIRECTORY keeps the logs.
 #
 # All of it lives in namespaces below one process: with this process everything else ends. The
 # cgroups are made and removed by this script.
@@ -50,7 +50,7 @@ unified=$(findmnt -n -t cgroup2 -o TARGET | head -n 1)
 [[ $unified ]] || skip "no cgroups of version 2 are mounted"
 inner=(unshare --mount --net --uts --ipc --pid --fork --kill-child=KILL --mount-proc)
 timeout 20 "${inner[@]}" true 2>/dev/null || skip "namespaces cannot be made here"
-for program in gang gangd libgang.a; do
+for program in gang gangd gang-trace libgang.a; do
   [[ -e $built/$program ]] || {
     echo "$built lacks $program: cargo build --workspace --lib --bins" >&2
     exit 1
@@ -77,7 +77,7 @@ trap 'exit 130' INT TERM
 mkdir "$GROUPS_OF_HOSTS" 2>/dev/null || skip "cgroups cannot be made below $unified"
 
 mkdir "$BED"/{bin,lib,log,home,src}
-install -s -t "$BED/bin" "$(realpath "$built/gang")" "$(realpath "$built/gangd")"
+install -s -t "$BED/bin" "$(realpath "$built/gang")" "$(realpath "$built/gangd")" "$(realpath "$built/gang-trace")"
 scripts/link-libgang "$(realpath "$built/libgang.a")" "$BED/lib"
 scripts/link-preload "$(realpath "$built/libgang.a")" "$BED/lib"
 sed -e "s|@PREFIX@|$BED|; s|@LIBDIR@|$BED/lib|; s|@VERSION@|0|" crates/libgang/gang.pc.in >"$BED/lib/gang.pc"

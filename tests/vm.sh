@@ -4,22 +4,25 @@
 # none), so this takes minutes, and is no part of `make test`.
 #
 #   tests/vm.sh [--deb FILE] [CHECK…]      checks: see tests/vm/README.md;
-#                                          all but lab and tests unless some are named
+#                                          all but hosts, lab and tests unless some are named
 #
 # Downloads, a kernel and a small Debian, stay in target/vm.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 all=(cgroup2 clock suspend cpus isolated pids systemd containers)
-# Take long, and so have to be named.
-more=(lab tests)
+# Take long, or compare clocks, and so have to be named.
+more=(hosts lab tests)
 suite=trixie
 mirror=${VM_MIRROR:-http://deb.debian.org/debian}
 # Of trixie-backports; it has sched_ext, too.
 kernel_package=${VM_KERNEL:-linux-image-6.18.15+deb13-amd64}
 packages=dbus,init-system-helpers,jq,kmod,libelf1t64,procps,runc,systemd,systemd-sysv,util-linux,zlib1g
-# The options by which the guest of the lab sees the files of this machine.
+# What a guest of the check `hosts` has besides.
+packages_of_hosts=$packages,chrony,etcd-server,iproute2
+# By these the guest of the lab sees the files of this machine, and guests have a network.
 modules=(netfs 9pnet 9pnet_virtio 9p overlay)
+modules_of_hosts=(failover net_failover virtio_net)
 
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 target=${CARGO_TARGET_DIR:-target}
@@ -64,7 +67,7 @@ get_kernel() {
   (cd "$apt" && apt-get "${options[@]}" download "$kernel_package")
   rm -rf "$cache/modules" "$cache/modules.new"
   mkdir "$cache/modules.new"
-  local wanted=("${modules[@]/#/*/}")
+  local wanted=("${modules[@]/#/*/}" "${modules_of_hosts[@]/#/*/}")
   dpkg-deb --fsys-tarfile "$apt/$kernel_package"_*.deb |
     tar -x -C "$cache/modules.new" --wildcards "${wanted[@]/%/.ko*}" --transform 's:.*/::'
   xz -d "$cache"/modules.new/*.xz
@@ -72,24 +75,30 @@ get_kernel() {
     tar -x --to-stdout --wildcards './boot/vmlinuz-*' >"$cache/kernel.new"
   mv "$cache/kernel.new" "$cache/kernel"
   mv "$cache/modules.new" "$cache/modules"
+  echo "${modules[*]} ${modules_of_hosts[*]}" >"$cache/modules.of"
   rm -r "$apt"
 }
 
-# A Debian that fits into memory: what a package or a page needs to be read is left out.
-get_system() {
-  root rm -rf "$cache/system"
-  root debootstrap --variant=minbase --include="$packages" "$suite" "$cache/system" "$mirror" \
+# want_system NAME PACKAGES : a Debian that fits into memory. What a package or a page needs to be
+# read is left out.
+want_system() {
+  local system=$cache/$1
+  [[ ! -s $system.cpio || $(cat "$system.of" 2>/dev/null) != "$2" ]] || return 0
+  root rm -rf "$system"
+  root debootstrap --variant=minbase --include="$2" "$suite" "$system" "$mirror" \
     >"$cache/debootstrap.log" || fail "debootstrap failed: $cache/debootstrap.log"
-  (cd "$cache/system" && root rm -rf usr/share/{doc,locale,man}/* var/lib/apt/lists/* var/cache/apt/*)
-  archive "$cache/system" >"$cache/system.cpio.new"
-  echo "$packages" >"$cache/system.of"
-  mv "$cache/system.cpio.new" "$cache/system.cpio"
-  root rm -rf "$cache/system"
+  (cd "$system" && root rm -rf usr/share/{doc,locale,man}/* var/lib/apt/lists/* var/cache/apt/*)
+  archive "$system" >"$system.cpio.new"
+  echo "$2" >"$system.of"
+  mv "$system.cpio.new" "$system.cpio"
+  root rm -rf "$system"
 }
 
 mkdir -p "$cache"
-[[ -s $cache/kernel && -d $cache/modules ]] || get_kernel
-[[ -s $cache/system.cpio && $(cat "$cache/system.of" 2>/dev/null) == "$packages" ]] || get_system
+[[ -s $cache/kernel && $(cat "$cache/modules.of" 2>/dev/null) == "${modules[*]} ${modules_of_hosts[*]}" ]] ||
+  get_kernel
+[[ ${checks[*]} == hosts ]] || want_system system "$packages"
+[[ " ${checks[*]} " != *" hosts "* ]] || want_system hosts "$packages_of_hosts"
 
 # Our files, unpacked over the system when the guest starts.
 ours=$(mktemp -d)
@@ -107,11 +116,15 @@ cp "$deb" "$ours/vm/gangd.deb"
 dpkg-deb -x "$deb" "$ours/opt/gangd"
 cp tests/vm/check.service "$ours/etc/systemd/system"
 ln -s ../check.service "$ours/etc/systemd/system/multi-user.target.wants"
-{
-  cat "$cache/system.cpio"
-  archive "$ours"
-} >"$ours.cpio"
-trap 'rm -rf "$ours" "$ours.cpio"' EXIT
+trap 'rm -rf "$ours" "$ours.cpio" "$ours".edge*' EXIT
+[[ " ${checks[*]} " != *" hosts "* ]] || cc -O2 -Wall -Werror -static -o "$ours/vm/edge" tests/vm/edge.c
+# initrd SYSTEM : what a guest starts from.
+initrd() {
+  {
+    cat "$cache/$1.cpio"
+    archive "$ours"
+  } >"$ours.cpio"
+}
 
 accel=tcg,thread=multi
 [[ ! ${VM_KVM-} ]] || accel=kvm
@@ -174,6 +187,31 @@ guest() {
   done
 }
 
+# The two guests of the check `hosts`, on a network of their own. The byte that each writes to the
+# debug port at a switch is stamped by one process of this machine. A busy machine lets a guest
+# find a wrong rate of its time stamp counter, by more than chrony corrects; that of hpet is known.
+guests_of_hosts() {
+  local stamps number net ended=0
+  timeout -k 5 "${VM_LIMIT:-1800}" python3 tests/vm/stamps.py "$ours.edge1" "$ours.edge2" &
+  stamps=$!
+  for number in 1 2; do
+    until [[ -S $ours.edge$number ]]; do sleep 0.1; done
+    net=local.type=unix,local.path=$ours.edge-net$number
+    net+=,remote.type=unix,remote.path=$ours.edge-net$((3 - number))
+    timeout -k 5 "${VM_LIMIT:-1800}" qemu-system-x86_64 -nodefaults -no-user-config -display none -no-reboot \
+      -m 2048 -smp 1 -accel "$accel" -cpu max -rtc base=utc -serial "file:$cache/hosts.console$number" \
+      -serial stdio -netdev "dgram,id=net,$net" -device "virtio-net-pci,netdev=net,mac=52:54:00:78:00:0$number" \
+      -chardev "socket,id=edge,path=$ours.edge$number" -device isa-debugcon,iobase=0xe9,chardev=edge \
+      -kernel "$cache/kernel" -initrd "$ours.cpio" \
+      -append "console=ttyS0 panic=-1 loglevel=4 clocksource=hpet vm.check=hosts vm.host=$number rdinit=/vm/init" \
+      </dev/null 2>&1 | tr -d '\r' | sed -u "s/^/node$number: /" | tee "$ours.edge-said$number" &
+  done
+  wait $stamps || ended=1
+  wait
+  for number in 1 2; do grep -q "^node$number: ended: 0$" "$ours.edge-said$number" || ended=1; done
+  printf 'ended: %s\n' "$ended"
+}
+
 # The guest finds everything built, of the packages that it tests with the features that these have
 # by themselves.
 build_tests() {
@@ -188,14 +226,15 @@ failures=0
 for check in "${checks[@]}"; do
   printf '== %s\n' "$check"
   [[ $check != tests ]] || build_tests
+  if [[ $check == hosts ]]; then initrd hosts; else initrd system; fi
   ended=
   while IFS= read -r line; do
     line=${line%$'\r'}
     if [[ $line == "ended: "* ]]; then ended=${line#ended: }; else printf '%s\n' "$line"; fi
-  done < <(guest "$check" 2>&1)
+  done < <(if [[ $check == hosts ]]; then guests_of_hosts; else guest "$check"; fi 2>&1)
   if [[ ! $ended ]]; then
     printf 'FAILED: %s: the guest did not come to its end; what it said: %s\n' "$check" "$cache/$check.console"
-    tail -n 20 "$cache/$check.console"
+    tail -n 20 "$cache/$check".console*
   fi
   [[ $ended == 0 ]] || failures=$((failures + 1))
 done

@@ -3,7 +3,7 @@
 
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { mkdirSync, readFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { extname, join } from "node:path";
@@ -16,6 +16,8 @@ const DOCS = new URL("../../docs/trace.md", import.meta.url);
 const TYPES = { ".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".wasm": "application/wasm" };
 
 const NAMES = [`"other"`, "solver"];
+
+const MERGED = "merged-trace.json";
 
 let place, path, recorded, chrome, server, address;
 
@@ -30,7 +32,8 @@ function hasAll({ traceEvents }) {
 /** Perfetto's files, and the trace beside them: it opens what is of its own origin. */
 async function serve(request, response) {
   const asked = decodeURIComponent(new URL(request.url, "http://localhost").pathname);
-  const file = asked === "/gang-trace.json" ? path : join(GANG_PERFETTO, asked === "/" ? "index.html" : asked);
+  const isTrace = ["/gang-trace.json", `/${MERGED}`].includes(asked);
+  const file = join(isTrace ? place.directory : GANG_PERFETTO, asked === "/" ? "index.html" : asked);
   try {
     const bytes = await readFile(file);
     response.writeHead(200, { "content-type": TYPES[extname(file)] ?? "application/octet-stream" });
@@ -38,6 +41,25 @@ async function serve(request, response) {
   } catch {
     response.writeHead(404).end();
   }
+}
+
+/** A trace in Perfetto, which has no fault to find with it, and what asks Perfetto about it. */
+async function open(name) {
+  const page = await newPage(chrome, { viewport: { width: 1280, height: 800 } });
+  await page.goto(`${address}/#!/?url=${address}/${name}`);
+  await page.waitForFunction(() => globalThis.app?.trace?.engine !== undefined);
+  const query = (sql) =>
+    page.evaluate(async (text) => {
+      const result = await globalThis.app.trace.engine.query(text);
+      const rows = [];
+      for (const row = result.iter({}); row.valid(); row.next()) {
+        const value = (column) => (typeof row.get(column) === "bigint" ? Number(row.get(column)) : row.get(column));
+        rows.push(Object.fromEntries(result.columns().map((column) => [column, value(column)])));
+      }
+      return rows;
+    }, sql);
+  assert.deepEqual(await query("select name, value from stats where severity = 'error' and value > 0"), []);
+  return { page, query };
 }
 
 before(async () => {
@@ -75,21 +97,7 @@ test("Perfetto finds in a trace what is in it", async (t) => {
   }
   assert.equal(recorded.status, 0, recorded.stderr);
   const { traceEvents } = JSON.parse(readFileSync(path, "utf8"));
-  const page = await newPage(chrome, { viewport: { width: 1280, height: 800 } });
-  await page.goto(`${address}/#!/?url=${address}/gang-trace.json`);
-  await page.waitForFunction(() => globalThis.app?.trace?.engine !== undefined);
-  const query = (sql) =>
-    page.evaluate(async (text) => {
-      const result = await globalThis.app.trace.engine.query(text);
-      const rows = [];
-      for (const row = result.iter({}); row.valid(); row.next()) {
-        const value = (column) => (typeof row.get(column) === "bigint" ? Number(row.get(column)) : row.get(column));
-        rows.push(Object.fromEntries(result.columns().map((column) => [column, value(column)])));
-      }
-      return rows;
-    }, sql);
-
-  assert.deepEqual(await query("select name, value from stats where severity = 'error' and value > 0"), []);
+  const { page, query } = await open("gang-trace.json");
   const complete = traceEvents.filter((event) => event.ph === "X");
   const found = await query("select category, count(*) as n from slice group by category order by category");
   const categories = [...new Set(complete.map((event) => event.cat))].sort();
@@ -115,4 +123,37 @@ test("Perfetto finds in a trace what is in it", async (t) => {
   for (const track of tracks) await page.getByText(track).first().waitFor();
   await page.evaluate(() => globalThis.waitForPerfettoIdle());
   await page.screenshot({ path: join(GANG_PICTURES, "perfetto.png") });
+});
+
+test("Perfetto shows each host of a merged trace, and how far the two may differ", async (t) => {
+  if (recorded.stderr.includes("cannot record what runs")) {
+    return skipped(t, "trace.test.mjs", recorded.stderr.trim());
+  }
+  // The same record, as if it were of another host with a clock of its own.
+  const trace = JSON.parse(readFileSync(path, "utf8"));
+  const { host } = trace.metadata;
+  const other = join(place.directory, "other.json");
+  writeFileSync(other, JSON.stringify({ ...trace, metadata: { ...trace.metadata, host: "other host", boot_id: "other" } }));
+  const out = join(place.directory, MERGED);
+  const merged = spawnSync(join(GANG_BUILT, "gang"), ["trace", "merge", path, other, "--out", out], { encoding: "utf8", timeout: TEST_TIMEOUT_MS });
+  assert.equal(merged.status, 0, merged.stderr);
+  const [{ bound_ns }] = JSON.parse(readFileSync(out, "utf8")).metadata.between;
+  assert.ok(bound_ns > 0);
+
+  const { page, query } = await open(MERGED);
+  const names = (await query("select name from process where name is not null")).map(({ name }) => name);
+  const groups = trace.traceEvents.filter((event) => event.name === "process_name").map((event) => event.args.name);
+  const clocks = names.filter((name) => name.startsWith("clocks: "));
+  assert.equal(clocks.length, 1);
+  const ofHosts = [host, "other host"].flatMap((name) => groups.map((group) => `${name}: ${group}`));
+  assert.deepEqual(names.sort(), [...clocks, ...ofHosts].sort());
+  const counters = await query("select name, value from counter join counter_track on counter.track_id = counter_track.id");
+  const counter = { name: `${host} and other host µs`, value: bound_ns / 1e3 };
+  assert.deepEqual(counters, [counter, counter]);
+  const slots = await query("select name, count(*) as n from slice where category = 'slot' group by name order by name");
+  const count = (name) => 2 * trace.traceEvents.filter((event) => event.cat === "slot" && event.name === name).length;
+  assert.deepEqual(slots, NAMES.map((name) => ({ name, n: count(name) })));
+  for (const track of [...clocks, ...ofHosts]) await page.getByText(track).first().waitFor();
+  await page.evaluate(() => globalThis.waitForPerfettoIdle());
+  await page.screenshot({ path: join(GANG_PICTURES, "perfetto-hosts.png") });
 });

@@ -74,7 +74,8 @@ pub enum Command {
     /// Record slots and what really ran, for Perfetto or Chrome (gang trace --help has the options)
     ///
     /// Writes what was planned and what ran on each CPU, for some seconds, as a trace that Perfetto
-    /// and Chrome open; --picture draws it for a paper or a report.
+    /// and Chrome open; --picture draws it for a paper or a report. gang trace merge FILE... puts
+    /// the traces of several hosts on one clock, and says how far their clocks may still differ.
     #[command(disable_help_flag = true)]
     Trace(PassedOn),
     /// Repeat the measurements of gangd (gang lab --help lists them)

@@ -10,7 +10,7 @@ use crate::{Error, Result};
 /// The quality of this machine's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quality {
-    /// How far the clock is from UTC, as far as is known, ns.
+    /// UTC is later than the clock by this, as far as is known, ns.
     pub offset_ns: i64,
     /// The clock is nearer to UTC than this, ns.
     pub bound_ns: u64,

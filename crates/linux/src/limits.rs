@@ -133,7 +133,8 @@ const KINDS: [u32; 29] = [
 /// Programs of a kind that are in force in a group are no more than these, or cannot be told.
 const PROGRAMS_MAX: usize = 1024;
 
-/// The part of `union bpf_attr` that the query has.
+/// `union bpf_attr`, with room for what later kernels add to a query. From Linux 6.17 on the kernel
+/// writes a field behind those that are asked for, whatever the size that it was given.
 #[repr(C)]
 #[derive(Default)]
 struct Query {
@@ -144,6 +145,18 @@ struct Query {
     program_ids: u64,
     programs: u32,
     reserved: u32,
+    later: [u64; 28],
+}
+
+/// `query` has room for as many numbers as it says.
+fn ask(query: &mut Query) -> io::Result<()> {
+    // SAFETY: the kernel reads and writes `query`, which is larger than its own `union bpf_attr`,
+    // and writes at most as many numbers as `query` says to where it says.
+    #[allow(unsafe_code)]
+    let result = unsafe {
+        libc::syscall(libc::SYS_bpf, BPF_PROG_QUERY, &raw mut *query, size_of::<Query>())
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// The numbers of the programs of a kind that are in force in a group. An error where the kernel
@@ -158,16 +171,13 @@ fn programs(group: &File, kind: u32) -> io::Result<Vec<u32>> {
         programs: PROGRAMS_MAX as u32,
         ..Query::default()
     };
-    // SAFETY: the kernel reads and writes `query`, whose size it gets with it, and writes at most
-    // as many numbers to `ids` as `query` says.
-    #[allow(unsafe_code)]
-    let result =
-        unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_QUERY, &raw mut query, size_of::<Query>()) };
-    if result == 0 {
-        ids.truncate(query.programs as usize);
-        return Ok(ids);
-    }
-    let error = io::Error::last_os_error();
+    let error = match ask(&mut query) {
+        Ok(()) => {
+            ids.truncate(query.programs as usize);
+            return Ok(ids);
+        }
+        Err(error) => error,
+    };
     match error.raw_os_error() {
         // The kernel does not know the kind, or has no such programs, or this is none of its
         // groups.
@@ -202,6 +212,33 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn needs_root_kernel_writes_nothing_behind_a_query() {
+        #[repr(C)]
+        struct Guarded {
+            query: Query,
+            behind: [u64; 32],
+        }
+        let root = crate::cgroup::Hierarchies::detect(&crate::Roots::default()).unwrap().v2;
+        let Some(root) = root else {
+            gang_harness::skipped("no cgroups of version 2");
+            return;
+        };
+        let root = File::open(root).unwrap();
+        for kind in KINDS {
+            let query = Query {
+                target_fd: root.as_raw_fd() as u32,
+                attach_type: kind,
+                query_flags: BPF_F_QUERY_EFFECTIVE,
+                ..Query::default()
+            };
+            let mut guarded = Guarded { query, behind: [u64::MAX; 32] };
+            // Refused or not.
+            let _ = ask(&mut guarded.query);
+            assert_eq!(guarded.behind, [u64::MAX; 32], "kind {kind}");
+        }
+    }
 
     #[test]
     fn nearest_limit_is_told() {

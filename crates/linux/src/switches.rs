@@ -2,7 +2,7 @@
 //! its context switches and forks: `perf_event_open(2)`, PERF_RECORD_SWITCH_CPU_WIDE and
 //! PERF_RECORD_FORK on a dummy event of each CPU.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use perf_event::{Builder, Clock, SampleFlag, Sampler, events::Software};
 
@@ -36,40 +36,43 @@ pub struct Fork {
     pub child: i32,
 }
 
-/// The switches of each CPU, and all forks, in the order of time.
+/// The switches of each CPU, by its number, and all forks, in the order of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recording {
     /// UTC.
     pub start_ns: u64,
     pub end_ns: u64,
-    pub cpus: Vec<Vec<Switch>>,
+    pub cpus: BTreeMap<usize, Vec<Switch>>,
     pub forks: Vec<Fork>,
 }
 
-/// Records all context switches and forks of the CPUs from 0 on for a while. Needs CAP_PERFMON, or
-/// a low `kernel.perf_event_paranoid`. Where one switches too often for the room there is, it is an
-/// error.
-pub fn record(cpus: usize, length: Duration) -> Result<Recording> {
+/// Records all context switches and forks of CPUs, given by their numbers, for a while. Needs
+/// CAP_PERFMON, or a low `kernel.perf_event_paranoid`.
+///
+/// # Errors
+/// The kernel refuses, a CPU is not online, or switches too often for the room there is.
+pub fn record(cpus: impl IntoIterator<Item = usize>, length: Duration) -> Result<Recording> {
     let failed = |operation: &'static str, cpu: usize| {
         move |error: std::io::Error| Error::new(operation, format!("CPU {cpu}"), error)
     };
-    let mut samplers = Vec::new();
-    for cpu in 0..cpus {
-        samplers.push(sampler(cpu).map_err(failed("record the context switches of", cpu))?);
+    let mut samplers = BTreeMap::new();
+    for cpu in cpus {
+        let sampler = sampler(cpu).map_err(failed("record the context switches of", cpu))?;
+        samplers.insert(cpu, sampler);
     }
-    for (cpu, sampler) in samplers.iter_mut().enumerate() {
+    for (&cpu, sampler) in &mut samplers {
         let enabled = sampler.as_counter_mut().enable();
         enabled.map_err(failed("start to record the context switches of", cpu))?;
     }
     let start_ns = clock::utc_ns();
     std::thread::sleep(length);
     let end_ns = start_ns + length.as_nanos() as u64;
-    let mut recording = Recording { start_ns, end_ns, cpus: Vec::new(), forks: Vec::new() };
-    for (cpu, sampler) in samplers.iter_mut().enumerate() {
+    let mut recording = Recording { start_ns, end_ns, cpus: BTreeMap::new(), forks: Vec::new() };
+    for (&cpu, sampler) in &mut samplers {
         let disabled = sampler.as_counter_mut().disable();
         disabled.map_err(failed("end the record of the context switches of", cpu))?;
     }
-    for (cpu, sampler) in samplers.iter_mut().enumerate() {
+    for (cpu, mut sampler) in samplers {
         let mut switches = Vec::new();
         while let Some(record) = sampler.next_record() {
             if record.ty() == RECORD_LOST {
@@ -83,7 +86,7 @@ pub fn record(cpus: usize, length: Duration) -> Result<Recording> {
                 recording.forks.extend(parse_fork(&record.to_contiguous()));
             }
         }
-        recording.cpus.push(switches);
+        recording.cpus.insert(cpu, switches);
     }
     recording.forks.sort_by_key(|fork| fork.at_ns);
     Ok(recording)
@@ -112,7 +115,7 @@ impl Recording {
             }
         };
         let mut since: Option<&Switch> = None;
-        for (number, switch) in self.cpus[cpu].iter().enumerate() {
+        for (number, switch) in self.cpus.get(&cpu).into_iter().flatten().enumerate() {
             match (switch.leaves, since) {
                 (true, Some(came)) => add(came, came.at_ns, switch.at_ns),
                 (true, None) if number == 0 => add(switch, self.start_ns, switch.at_ns),
@@ -197,11 +200,11 @@ mod tests {
 
     #[test]
     fn this_machine_is_recorded_where_that_is_permitted() {
-        match record(1, Duration::from_millis(20)) {
+        match record([0], Duration::from_millis(20)) {
             Ok(recording) => {
                 assert_eq!(recording.cpus.len(), 1);
                 let is_now = |at_ns: u64| at_ns > 1_000_000_000_000_000_000;
-                assert!(recording.cpus[0].iter().all(|switch| is_now(switch.at_ns)));
+                assert!(recording.cpus[&0].iter().all(|switch| is_now(switch.at_ns)));
                 assert!(recording.forks.iter().all(|fork| is_now(fork.at_ns)));
             }
             Err(error) => gang_harness::skipped(format!("{error}: {}", error.source)),

@@ -14,7 +14,10 @@ use gang_linux::{
 };
 use gang_protocol::{client::Client, paths::Surroundings, v1};
 
-use crate::members::Members;
+use crate::{
+    members::Members,
+    origin::{self, Clock, Host},
+};
 
 /// The daemon is asked so often meanwhile, at least. It keeps 2,048 slices, and 1,024 switches of
 /// each CPU. A slice may have four switches: two at its own edges, and two at those of a gap.
@@ -27,7 +30,10 @@ const LATEST: Duration = Duration::from_secs(1);
 /// The threads that ran, and the plan.
 #[derive(Clone, Debug, Default)]
 pub struct Recorded {
-    /// UTC.
+    pub host: Host,
+    /// Absent where nobody knows how good it is.
+    pub clock: Option<Clock>,
+    /// UTC, by that clock.
     pub start_ns: u64,
     pub end_ns: u64,
     pub slice_ns: i64,
@@ -41,8 +47,8 @@ pub struct Recorded {
     pub switches_lost: i64,
     pub members: Members,
     pub rows: Vec<v1::Row>,
-    /// The threads that were on each CPU.
-    pub cpus: Vec<Vec<Stay>>,
+    /// The threads that were on each CPU, by its number.
+    pub cpus: BTreeMap<usize, Vec<Stay>>,
     /// Names by the numbers of threads.
     pub names: BTreeMap<i32, String>,
 }
@@ -51,10 +57,14 @@ pub struct Recorded {
 pub fn record(daemon: &Surroundings, length: Duration) -> Result<Recorded> {
     let mut client = Client::find_from(daemon)?;
     let status = client.status()?.status;
-    let cpus = usize::try_from(status.cpus).unwrap_or(1);
+    let (host, begin) = origin::look(&mut client)?;
+    // A host may be without its first CPUs.
+    let switchers = client.switches(utc_ns())?.switchers;
+    let cpus: Vec<usize> =
+        switchers.iter().flat_map(|it| &it.cpu_list).map(|&cpu| cpu as usize).collect();
     let recording = std::thread::spawn(move || switches::record(cpus, length));
-    let mut recorded =
-        Recorded { slice_ns: status.slice_ns, backend: status.backend, ..Recorded::default() };
+    let (slice_ns, backend) = (status.slice_ns, status.backend);
+    let mut recorded = Recorded { host, slice_ns, backend, ..Recorded::default() };
     let end = Instant::now() + length;
     let slices_ns = u64::try_from(status.slice_ns.saturating_mul(SLICES_AT_A_TIME)).unwrap_or(0);
     let every = ASK_EVERY.min(Duration::from_nanos(slices_ns));
@@ -102,8 +112,10 @@ pub fn record(daemon: &Surroundings, length: Duration) -> Result<Recorded> {
     let is_whole = |switch: &v1::Switch| switch.asked_ns >= start_ns && switch.raised_ns <= end_ns;
     recorded.switches = switches.into_values().filter(is_whole).collect();
     recorded.members.add_children(&recording.forks);
-    recorded.cpus = (0..recording.cpus.len()).map(|cpu| recording.stays(cpu)).collect();
+    recorded.cpus = recording.cpus.keys().map(|&cpu| (cpu, recording.stays(cpu))).collect();
     recorded.name_threads();
+    let (_, end) = origin::look(&mut client)?;
+    recorded.clock = begin.zip(end).map(|(begin, end)| Clock { begin, end });
     Ok(recorded)
 }
 
@@ -120,7 +132,7 @@ fn utc_ns() -> i64 {
 impl Recorded {
     /// Those that have ended by now keep their numbers.
     fn name_threads(&mut self) {
-        for stay in self.cpus.iter().flatten() {
+        for stay in self.cpus.values().flatten() {
             self.names.entry(stay.tid).or_insert_with(|| {
                 let path = format!("/proc/{}/task/{}/comm", stay.pid, stay.tid);
                 let name = fs::read_to_string(path).ok().map(|name| name.trim_end().to_owned());

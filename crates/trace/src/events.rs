@@ -2,7 +2,7 @@
 //!
 //! Three "processes" stand for what was planned, for the switches and for what ran, each with a
 //! "thread" for each CPU; for each that switches, of the switches. Times are microseconds from the
-//! beginning of the record; the metadata say when that was.
+//! beginning of the record; the metadata say when that was, and by which clock.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,14 @@ use serde_json::{Value, json};
 
 use crate::collect::Recorded;
 
+/// The version of the metadata.
+pub const VERSION: u64 = 1;
+
 /// The groups of tracks.
 const PLANNED: u32 = 1;
 const RAN: u32 = 2;
 const SWITCHED: u32 = 3;
+pub const GROUPS: [u32; 3] = [PLANNED, RAN, SWITCHED];
 
 /// A complete event: something that began and ended.
 #[derive(Debug, Serialize)]
@@ -113,6 +117,10 @@ pub fn of(recorded: &Recorded) -> Trace {
     let complete = planned.into_iter().chain(switched(recorded)).chain(ran);
     events.extend(complete.map(|event| json!(event)));
     let metadata = json!({
+        "gang_trace": VERSION,
+        "host": recorded.host.name,
+        "boot_id": recorded.host.boot_id,
+        "clock": recorded.clock,
         "start_ns": recorded.start_ns,
         "end_ns": recorded.end_ns,
         "backend": recorded.backend,
@@ -140,7 +148,7 @@ fn names(recorded: &Recorded) -> Vec<Value> {
         let name = format!("switcher of CPU {}", cpus.join(", "));
         events.push(meta("thread_name", SWITCHED, track(switcher), name));
     }
-    for cpu in 0..recorded.cpus.len() {
+    for &cpu in recorded.cpus.keys() {
         for group in [PLANNED, RAN] {
             events.push(meta("thread_name", group, cpu, format!("CPU {cpu}")));
         }
@@ -201,7 +209,7 @@ fn switched(recorded: &Recorded) -> Vec<Event> {
 
 fn ran(recorded: &Recorded) -> Vec<Event> {
     let mut events = Vec::new();
-    for (cpu, stays) in recorded.cpus.iter().enumerate() {
+    for (&cpu, stays) in &recorded.cpus {
         for stay in stays {
             let role = Role::of(recorded, cpu, stay).name();
             let job = recorded.members.of.get(&stay.pid);
@@ -253,7 +261,7 @@ mod tests {
                 ..Members::default()
             },
             rows: vec![row],
-            cpus: vec![on_0, on_1],
+            cpus: BTreeMap::from([(0, on_0), (1, on_1)]),
             names: BTreeMap::from([(30, "lu".to_owned()), (40, "sp".to_owned())]),
             ..Recorded::default()
         }
@@ -263,7 +271,10 @@ mod tests {
     fn threads_are_in_slot_filling_noise_or_others() {
         let recorded = recorded();
         let roles = |cpu: usize| {
-            recorded.cpus[cpu].iter().map(|stay| Role::of(&recorded, cpu, stay)).collect::<Vec<_>>()
+            recorded.cpus[&cpu]
+                .iter()
+                .map(|stay| Role::of(&recorded, cpu, stay))
+                .collect::<Vec<_>>()
         };
         assert_eq!(roles(0), [Role::InSlot, Role::Filling, Role::Noise, Role::Other]);
         // On a CPU that is not its slot's, a gang fills as well.

@@ -32,24 +32,24 @@ height = 0.9 * len(cpus)
 figure, (axes, below) = plt.subplots(
     2, 1, sharex=True, figsize=(10, 2.7 + height), gridspec_kw={"height_ratios": (height, 1.2)}, layout="constrained"
 )
-for cpu, lanes in enumerate(cpus):
+for lane, lanes in enumerate(cpus):
     for start, end, job in lanes["slots"]:
         start, end = max(0, start), min(record["length_ms"], end)
-        axes.broken_barh([(start, end - start)], (cpu + 0.55, 0.25), color=color(job), alpha=0.45, linewidth=0)
+        axes.broken_barh([(start, end - start)], (lane + 0.55, 0.25), color=color(job), alpha=0.45, linewidth=0)
     for role, height in [("other", 0.45), ("noise", 0.45), ("filling", 0.25), ("in slot", 0.45)]:
         stays = [stay for stay in lanes["ran"] if stay[3] == role]
         shades = [color(job) if job is not None else "0.15" if role == "noise" else "0.75" for _, _, job, _ in stays]
-        axes.broken_barh([(s[0], s[1] - s[0]) for s in stays], (cpu + 0.05, height), color=shades, linewidth=0)
+        axes.broken_barh([(s[0], s[1] - s[0]) for s in stays], (lane + 0.05, height), color=shades, linewidth=0)
 lane_of = record["switches"]
 for name, bars in stacked(lane_of):
     # To scale: a switch of 50 µs is seen as soon as it is looked at closely.
     rectangles = [
-        Rectangle((ms + begin / 1e3, cpu + 0.82), us / 1e3, 0.12) for (cpu, ms, _), (begin, us) in zip(lane_of, bars)
+        Rectangle((ms + begin / 1e3, lane + 0.82), us / 1e3, 0.12) for (lane, ms, _), (begin, us) in zip(lane_of, bars)
     ]
     axes.add_collection(PatchCollection(rectangles, color=PHASES[name], linewidth=0, gid=name))
 axes.set_xlim(0, record["length_ms"])
 axes.set_ylim(len(cpus), 0)
-axes.set_yticks([cpu + 0.4 for cpu in range(len(cpus))], [f"CPU {cpu}" for cpu in range(len(cpus))])
+axes.set_yticks([lane + 0.4 for lane in range(len(cpus))], [f"CPU {lanes['cpu']}" for lanes in cpus])
 axes.set_title("for each CPU who ran, above it the slots as planned, and their switches")
 axes.invert_yaxis()
 names = [(color(int(job)), name) for job, name in sorted(record["jobs"].items(), key=lambda i: int(i[0]))][:8]

@@ -14,7 +14,7 @@ const SCRIPT: &str = include_str!("picture.py");
 pub fn draw(recorded: &Recorded, paths: &[&Path]) -> Result<()> {
     let ms = |ns: u64| ns.saturating_sub(recorded.start_ns) as f64 / 1e6;
     let length_ms = ms(recorded.end_ns);
-    let lanes = recorded.cpus.iter().enumerate().map(|(cpu, stays)| {
+    let lanes = recorded.cpus.iter().map(|(&cpu, stays)| {
         let slots = recorded.rows.iter().flat_map(|row| {
             let has = |slot: &&gang_protocol::v1::Slot| slot.cpu_list.contains(&(cpu as i64));
             let slots = row.slots.iter().filter(has);
@@ -26,7 +26,7 @@ pub fn draw(recorded: &Recorded, paths: &[&Path]) -> Result<()> {
             let job = recorded.members.of.get(&stay.pid);
             json!([ms(stay.start_ns), ms(stay.end_ns), job, role.name()])
         });
-        json!({ "slots": slots.collect::<Vec<_>>(), "ran": ran.collect::<Vec<_>>() })
+        json!({ "cpu": cpu, "slots": slots.collect::<Vec<_>>(), "ran": ran.collect::<Vec<_>>() })
     });
     // Characters that cannot be printed would make a picture that no program opens.
     let names = recorded.members.jobs.iter().map(|(&job, name)| (job, escaped(name).into_owned()));
@@ -39,17 +39,18 @@ pub fn draw(recorded: &Recorded, paths: &[&Path]) -> Result<()> {
     gang_picture::draw(SCRIPT, &description, paths)
 }
 
-/// Of each switch its CPU, when it was asked for, in ms, and how long each phase took from there
-/// on, in µs.
+/// Of each switch the lane of its CPU, when it was asked for, in ms, and how long each phase took
+/// from there on, in µs.
 fn switches(recorded: &Recorded) -> Vec<Value> {
     let described = recorded.switches.iter().filter_map(|switch| {
-        let cpu = recorded.switchers.get(switch.switcher as usize)?.cpu_list.first()?;
+        let cpu = *recorded.switchers.get(switch.switcher as usize)?.cpu_list.first()? as usize;
+        let lane = recorded.cpus.keys().position(|&it| it == cpu)?;
         let asked_ms = (switch.asked_ns - recorded.start_ns as i64) as f64 / 1e6;
         let us = |from_ns: i64, to_ns: i64| (to_ns - from_ns) as f64 / 1e3;
         let late = us(switch.asked_ns, switch.began_ns);
         let lower = us(switch.began_ns, switch.lowered_ns);
         let raise = us(switch.lowered_ns, switch.raised_ns);
-        Some(json!([cpu, asked_ms, [late, lower, raise]]))
+        Some(json!([lane, asked_ms, [late, lower, raise]]))
     });
     described.collect()
 }
@@ -61,7 +62,7 @@ mod tests {
     use super::*;
     use crate::members::Members;
 
-    /// Two CPUs, each with a switcher, that change at 1 ms and at 2 ms; CPU 1 is the slower one.
+    /// CPUs 2 and 3, each with a switcher, that change at 1 ms and at 2 ms; CPU 3 is slower.
     fn two_edges() -> Recorded {
         let switch = |number: i64, switcher: i64, late_ns: i64| {
             let asked_ns = number * 1_000_000;
@@ -84,14 +85,14 @@ mod tests {
             slice,
             start_ns: slice * 1_000_000,
             end_ns: (slice + 1) * 1_000_000,
-            slots: vec![v1::Slot { job, cpu_list: vec![0, 1] }],
+            slots: vec![v1::Slot { job, cpu_list: vec![2, 3] }],
             rest_cpus: 0,
             rest_turn: false,
             gap: None,
         };
         Recorded {
             end_ns: 3_000_000,
-            switchers: vec![switcher(0), switcher(1)],
+            switchers: vec![switcher(2), switcher(3)],
             switches: vec![
                 switch(1, 0, 10_000),
                 switch(1, 1, 40_000),
@@ -106,7 +107,7 @@ mod tests {
                 ..Members::default()
             },
             rows: vec![row(0, 3), row(1, 4), row(2, 3)],
-            cpus: vec![Vec::new(), Vec::new()],
+            cpus: BTreeMap::from([(2, Vec::new()), (3, Vec::new())]),
             ..Recorded::default()
         }
     }
@@ -139,6 +140,9 @@ mod tests {
             assert_eq!(bars(phase), 4, "{phase}");
             assert_eq!(bars(&format!("{phase}-slowest")), 2, "{phase}");
             assert!(svg.contains(&format!(">{phase}</text>")), "{phase} is explained");
+        }
+        for cpu in ["CPU 2", "CPU 3"] {
+            assert!(svg.contains(&format!(">{cpu}</text>")), "{cpu} has a lane");
         }
         for name in [r"$\frac{&lt;b&gt;&amp;", r"_\u{1b}[2J\u{202e}"] {
             assert!(svg.contains(name), "{name} is not in\n{svg}");

@@ -1,10 +1,10 @@
 //! The program, with a daemon of its own and two gangs.
 
-use std::{collections::BTreeSet, fs, os::unix::process::CommandExt, process::Output};
+use std::{collections::BTreeSet, fs, os::unix::process::CommandExt, path::Path, process::Output};
 
-use gang_daemon::{Daemon, Options, Place, Program, are_built, is_root, stderr};
+use gang_daemon::{Daemon, Options, Place, Program, are_built, is_root, stderr, stdout};
 use gang_harness::{skipped, wait_for, wait_until};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn trace(place: &Place, arguments: &[&str]) -> Output {
     let mut trace = place.command(env!("CARGO_BIN_EXE_gang-trace"));
@@ -102,7 +102,17 @@ fn needs_root_a_trace_has_slots_and_who_ran_in_them() {
     } else {
         skipped("the picture needs matplotlib (on Debian: the package python3-matplotlib)");
     }
-    assert_eq!(trace["metadata"]["switches_lost"], 0);
+    let metadata = &trace["metadata"];
+    assert_eq!(metadata["switches_lost"], 0);
+    let of_kernel =
+        |name: &str| fs::read_to_string(Path::new("/proc/sys/kernel").join(name)).unwrap();
+    assert_eq!(metadata["host"], of_kernel("hostname").trim_end());
+    assert_eq!(metadata["boot_id"], of_kernel("random/boot_id").trim_end());
+    let at = |pointer: &str| metadata.pointer(pointer).unwrap().as_u64().unwrap();
+    assert!(
+        at("/clock/begin/utc_ns") <= at("/start_ns") && at("/end_ns") <= at("/clock/end/utc_ns")
+    );
+    assert!(at("/clock/end/bound_ns") < 17_000_000_000);
     let within = |event: &&Value| {
         let (ts, dur) = (event["ts"].as_f64().unwrap(), event["dur"].as_f64().unwrap());
         ts >= 0.0 && dur >= 0.0 && ts + dur <= seconds * 1e6 + 1.0
@@ -151,4 +161,71 @@ fn needs_root_refused_recording_says_what_it_takes() {
     let said = stderr(&output);
     assert!(said.contains("cannot record what runs: recording takes root"), "{said}");
     assert!(!out.exists());
+}
+
+/// Writes a record of half a second without events, by a clock of a boot that is 100 µs late.
+fn write_record(place: &Place, host: &str, boot: &str) {
+    let reading = |utc_ns: u64| {
+        json!({ "utc_ns": utc_ns, "monotonic_ns": utc_ns - 7, "source": "chrony",
+                "offset_ns": 100_000, "bound_ns": 120_000 })
+    };
+    let (start_ns, end_ns) = (1_000_000_000, 1_500_000_000);
+    let record = json!({
+        "traceEvents": [],
+        "metadata": {
+            "gang_trace": 1, "host": host, "boot_id": boot, "start_ns": start_ns, "end_ns": end_ns,
+            "clock": { "begin": reading(start_ns), "end": reading(end_ns) },
+        },
+    });
+    fs::write(place.path(&format!("{host}.json")), record.to_string()).unwrap();
+}
+
+#[test]
+fn merge_says_how_far_hosts_may_differ() {
+    let place = Place::new();
+    for (host, boot) in [("a", "1"), ("b", "2"), ("c", "1")] {
+        write_record(&place, host, boot);
+    }
+    let of_two_clocks = trace(&place, &["merge", "a.json", "b.json", "-o", "both.json"]);
+    assert_eq!(of_two_clocks.status.code(), Some(0), "{}", stderr(&of_two_clocks));
+    assert_eq!(stdout(&of_two_clocks), "both.json: 0 events of 2 hosts\n");
+    let said = "gang trace: hosts may differ by 240µs (a and b)\n";
+    assert_eq!(stderr(&of_two_clocks), said);
+    let both: Value = serde_json::from_slice(&fs::read(place.path("both.json")).unwrap()).unwrap();
+    assert_eq!(both["metadata"]["start_ns"], 1_000_100_000);
+
+    let of_one_clock = trace(&place, &["merge", "a.json", "c.json", "-o", "-"]);
+    assert_eq!(of_one_clock.status.code(), Some(0), "{}", stderr(&of_one_clock));
+    let trace: Value = serde_json::from_slice(&of_one_clock.stdout).unwrap();
+    assert_eq!(trace["metadata"]["between"], json!([{ "hosts": ["a", "c"], "bound_ns": 0 }]));
+    let said = "gang trace: 0 events of 2 hosts\ngang trace: all of it is by one clock\n";
+    assert_eq!(stderr(&of_one_clock), said);
+}
+
+#[test]
+fn merge_refuses_in_one_line_and_writes_nothing() {
+    let place = Place::new();
+    write_record(&place, "a", "1");
+    write_record(&place, "b", "2");
+    fs::write(place.path("odd\u{1b}.json"), "{").unwrap();
+    let cases: [(&[&str], i32, &str); 5] = [
+        (&["a.json", "odd\u{1b}.json"], 1, "odd\\u{1b}.json is no trace: it is no JSON: "),
+        (&["a.json", "none.json"], 1, "cannot read none.json: No such file"),
+        (&["a.json", "a.json"], 1, "a.json and a.json are of one host, a, at the same time"),
+        (&["a.json", "b.json", "--out", "./b.json"], 1, "./b.json is to be merged"),
+        (&["a.json", "b.json", "--out", "/nowhere/x"], 1, "cannot write /nowhere/x: No such"),
+    ];
+    let before = fs::read(place.path("b.json")).unwrap();
+    for (arguments, code, expected) in cases {
+        let output = trace(&place, &[&["merge"], arguments].concat());
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(said.starts_with(&format!("gang trace: {expected}")), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    assert_eq!(fs::read(place.path("b.json")).unwrap(), before);
+    assert!(!place.path("merged-trace.json").exists());
+    for typed in [&["merge", "a.json"][..], &["merge"], &["--seconds", "1", "merge", "a.json"]] {
+        assert_eq!(trace(&place, typed).status.code(), Some(2), "{typed:?}");
+    }
 }

@@ -163,7 +163,7 @@ fn watched(
     let copies: Copies = program.start(lab, daemon, COPIES)?;
     let pids = copies.pids();
     std::thread::sleep(BEFORE);
-    let timeline = gang_linux::switches::record(lab.cpus, RECORDED)
+    let timeline = gang_linux::switches::record(0..lab.cpus, RECORDED)
         .map_err(anyhow::Error::from)
         .map(|recording| Timeline::new(name, &recording, &pids));
     Ok((copies.within(longest).finish_in_time()?, timeline))

@@ -31,7 +31,7 @@ impl Timeline {
     pub fn new(name: &str, recording: &Recording, pids: &[i32]) -> Self {
         let (start_ns, end_ns) = (recording.start_ns, recording.end_ns);
         let of_cpu = |cpu| stretches(&recording.stays(cpu), start_ns, pids);
-        let cpus = (0..recording.cpus.len()).map(of_cpu).collect();
+        let cpus = recording.cpus.keys().copied().map(of_cpu).collect();
         Self { name: name.into(), length_ns: end_ns - start_ns, cpus }
     }
 
@@ -105,6 +105,8 @@ fn letter(stretches: &[Stretch], start_ns: u64, end_ns: u64) -> char {
 mod tests {
     use super::*;
 
+    use std::collections::BTreeMap;
+
     use gang_linux::switches::Switch;
 
     fn comes(at_ns: u64, pid: i32) -> Switch {
@@ -117,7 +119,7 @@ mod tests {
 
     /// The stretches of one CPU.
     fn found(switches: &[Switch], start_ns: u64, end_ns: u64, pids: &[i32]) -> Vec<Stretch> {
-        let cpus = vec![switches.to_vec()];
+        let cpus = BTreeMap::from([(0, switches.to_vec())]);
         let recording = Recording { start_ns, end_ns, cpus, forks: Vec::new() };
         stretches(&recording.stays(0), start_ns, pids)
     }
@@ -156,7 +158,7 @@ mod tests {
         let recording = Recording {
             start_ns: 0,
             end_ns: 100,
-            cpus: vec![switches.to_vec(), vec![]],
+            cpus: BTreeMap::from([(0, switches.to_vec()), (1, vec![])]),
             forks: Vec::new(),
         };
         let timeline = Timeline::new("plain Linux", &recording, &[7, 8]);

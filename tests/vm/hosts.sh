@@ -67,7 +67,8 @@ if [[ $number == 1 ]]; then
     --advertise-client-urls http://node1:2379 </dev/null >/run/vm/etcd.log 2>&1 &
 fi
 becomes "etcd answers" etcd_answers
-printf 'slice = "%s"\n[cluster]\nname = "vm"\nendpoints = ["http://node1:2379"]\n[clock]\nsource = "chrony"\n' \
+# Whoever fills begins to run at other moments, too.
+printf 'slice = "%s"\nfill = false\n[cluster]\nname = "vm"\nendpoints = ["http://node1:2379"]\n[clock]\nsource = "chrony"\n' \
   "$((slice_ns / 1000000))ms" >"$config"
 start_daemon --config "$config"
 [[ $number != 1 ]] || check "there is a cluster" gang cluster init --config "$config"

@@ -130,8 +130,6 @@ impl Conductor {
         if !followed.is_behind {
             self.published.all_follow();
             self.unpin_left_alone_again();
-            let homes = self.jobs.values_mut().filter_map(|job| job.home.as_mut());
-            homes.for_each(|home| home.members.end_pins());
         }
         // A timetable that is not in force everywhere yet is replaced as a whole; a switcher that
         // does not come for it loses it, rather than that the others go through all of it again.
@@ -354,6 +352,12 @@ impl Conductor {
     ) -> Effects {
         let Planning { now, from_ns, until_ns, new_threads, followed, .. } = planning;
         let Planning { unknown, plans, .. } = planning;
+        if !followed.is_behind {
+            // Only now: a timetable that ends with this may have overruled an owner's choice of
+            // CPUs, which the threads that were just read show.
+            let homes = self.jobs.values_mut().filter_map(|job| job.home.as_mut());
+            homes.for_each(|home| home.members.end_pins());
+        }
         self.choose_slot_modes(now, &plans, measured);
         let published = self.published.gangs().iter().copied();
         let new_threads_of = published.filter(|&job| new_threads.are_of(job));

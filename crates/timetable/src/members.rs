@@ -177,6 +177,8 @@ pub struct Members {
     given_back: BTreeMap<u32, Choice>,
     /// Threads that were overruled.
     overruled: BTreeSet<u32>,
+    /// Threads that had CPUs of a slot when they were last seen, in place of those that they chose.
+    restricted: BTreeSet<u32>,
     /// CPUs to which the job is restricted by the last timetable, and by those before it that a
     /// switcher may still follow.
     recent_pins: [Vec<CpuSet>; 2],
@@ -224,6 +226,7 @@ impl Members {
             chosen: BTreeMap::new(),
             given_back: BTreeMap::new(),
             overruled: BTreeSet::new(),
+            restricted: BTreeSet::new(),
             recent_pins: [Vec::new(), Vec::new()],
             inherited_pins: Vec::new(),
             had_threads: false,
@@ -342,6 +345,7 @@ impl Members {
         self.given_back.retain(|tid, _| tids.binary_search(tid).is_ok());
         self.chosen.retain(|tid, _| tids.binary_search(tid).is_ok());
         self.overruled.retain(|tid| tids.binary_search(tid).is_ok());
+        self.restricted.retain(|tid| tids.binary_search(tid).is_ok());
         self.became_foreign.retain(|tid| tids.binary_search(tid).is_ok());
         for young in &mut self.young {
             let were = young.len();

@@ -66,12 +66,15 @@ impl Members {
             self.threads[at].user_pinned = false;
             self.own_cpus.remove(&tid);
             self.chosen.remove(&tid);
+            self.restricted.remove(&tid);
             return;
         }
         let is_given_back = self.given_back.contains_key(&tid);
+        self.restricted.remove(&tid);
         if *own != cpus && is_of_slot && (is_given_back || self.chosen.contains_key(&tid)) {
             // By a timetable from before the choice was seen. Once is enough.
             self.overruled.extend((!is_given_back).then_some(tid));
+            self.restricted.insert(tid);
         } else if *own != cpus {
             self.own_cpus.insert(tid, cpus);
             // The one before is given back at any moment.
@@ -84,7 +87,7 @@ impl Members {
     pub fn is_usual(&self, tid: u32, cpus: &CpuSet) -> bool {
         let own = self.own_cpus.get(&tid);
         match own {
-            Some(own) => own == cpus,
+            Some(own) => own == cpus && !self.restricted.contains(&tid),
             None => *cpus == self.everywhere || self.slot_pins().any(|of_slot| of_slot == cpus),
         }
     }
@@ -113,7 +116,7 @@ impl Members {
     pub fn user_pinned(&self) -> impl Iterator<Item = u32> {
         let chose = self.threads.iter().filter(|thread| thread.user_pinned);
         let chose = chose.map(|thread| thread.tid);
-        chose.filter(|tid| !self.chosen.contains_key(tid))
+        chose.filter(|tid| !self.chosen.contains_key(tid) && !self.restricted.contains(tid))
     }
 
     /// The actions that give threads back the CPUs that they chose, of those that had others from a

@@ -88,6 +88,24 @@ fn cpus_of_gangds_are_nobodys_choice() {
 }
 
 #[test]
+fn choice_that_is_not_given_back_yet_is_not_certain() {
+    let online = cpus(&[0, 1, 2]);
+    let mut job = Members::new(Controls::default(), Attributes::other(0), online.clone());
+    job.update(&[3], |tid| seen(tid, Attributes::other(0), &[0, 1, 2]));
+    job.begin_pins(vec![cpus(&[0, 1])]);
+    job.see_cpus(3, cpus(&[2]), false, &online);
+    job.end_pins();
+    // The timetable from before it restricts the thread just before it ends.
+    job.see_cpus(3, cpus(&[0, 1]), true, &online);
+    assert_eq!(job.take_overruled().len(), 1);
+    job.end_pins();
+    assert_eq!(job.user_pinned().count(), 0, "a release must not leave it as it is");
+    assert!(!job.is_usual(3, &cpus(&[2])), "it is looked at until it has them");
+    job.see_cpus(3, cpus(&[2]), false, &online);
+    assert_eq!(job.user_pinned().collect::<Vec<_>>(), [3]);
+}
+
+#[test]
 fn choices_of_cpus_are_seen_and_kept() {
     let online = cpus(&[0, 1, 2]);
     let mut job = Members::new(Controls::default(), Attributes::other(0), online.clone());

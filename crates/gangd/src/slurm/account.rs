@@ -85,8 +85,9 @@ struct Limit {
 /// The account of one job of Slurm.
 #[derive(Clone, Debug, Default)]
 pub struct Account {
-    /// Its gangs here, each with what was counted of it.
-    gangs: BTreeMap<JobId, u64>,
+    /// What was counted of its gangs here, until it was heard that they have ended.
+    counted: BTreeMap<JobId, u64>,
+    has_gangs: bool,
     out_of_slot_ns: u64,
     granted_min: u64,
     limit: Option<Limit>,
@@ -105,7 +106,8 @@ pub struct Account {
     looks_without: u32,
     /// The record in the accounts was written once.
     is_filed: bool,
-    /// Another host has the job's first tasks.
+    /// Whether this host is the job's first one, once that is known.
+    is_own: bool,
     is_anothers: bool,
 }
 
@@ -114,7 +116,7 @@ impl Account {
     /// gained since the last call is at the same time as what the others did.
     pub fn saw(&mut self, now_ns: u64, running: &[Gang], ended: Option<Gang>) {
         let gained = |gang: &Gang| {
-            let counted = self.gangs.get(&gang.job).copied().unwrap_or(0);
+            let counted = self.counted.get(&gang.job).copied().unwrap_or(0);
             gang.out_of_slot_ns.saturating_sub(counted)
         };
         self.out_of_slot_ns += running.iter().chain(&ended).map(gained).max().unwrap_or(0);
@@ -122,8 +124,13 @@ impl Account {
             (self.looks_without, self.is_filed) = (0, false);
             self.look_at_ns = self.look_at_ns.min(now_ns);
         }
-        self.gangs = running.iter().map(|gang| (gang.job, gang.out_of_slot_ns)).collect();
-        self.has_news |= ended.is_some();
+        // A gang that has just ended runs no more, and is handed over a moment later.
+        self.counted.extend(running.iter().map(|gang| (gang.job, gang.out_of_slot_ns)));
+        if let Some(gang) = ended {
+            self.counted.remove(&gang.job);
+            self.has_news = true;
+        }
+        self.has_gangs = !running.is_empty();
     }
 
     /// The minutes that the limit is short of.
@@ -141,7 +148,7 @@ impl Account {
     /// Whether Slurm is to be asked now.
     pub fn is_due(&self, now_ns: u64) -> bool {
         if self.is_anothers {
-            return self.gangs.is_empty();
+            return !self.has_gangs;
         }
         let is_short = self.owed_min() > 0 && self.is_near(now_ns);
         let has_report = self.has_news && now_ns >= self.report_at_ns;
@@ -161,9 +168,17 @@ impl Account {
             return Outcome::Forget;
         }
         let Some(answer) = answer else { return self.is_over(now_ns) };
-        if !own.contains(&answer.first_host) {
-            self.is_anothers = true;
-            return if self.gangs.is_empty() { Outcome::Forget } else { Outcome::Nothing };
+        match &answer.first_host {
+            Some(first) if own.contains(first) => self.is_own = true,
+            _ if self.is_own => {}
+            None => {
+                self.look_later(now_ns);
+                return Outcome::Nothing;
+            }
+            Some(_) => {
+                self.is_anothers = true;
+                return if self.has_gangs { Outcome::Nothing } else { Outcome::Forget };
+            }
         }
         self.comment.clone_from(&answer.comment);
         let Some(running) = answer.running else { return self.is_over(now_ns) };
@@ -204,7 +219,7 @@ impl Account {
 
     /// Half the time until the limit is near: others may change it meanwhile.
     fn look_later(&mut self, now_ns: u64) {
-        let wait_ns = if self.gangs.is_empty() {
+        let wait_ns = if !self.has_gangs {
             self.looks_without += 1;
             (WITHOUT_STEPS_NS << (self.looks_without - 1).min(6)).min(WITHOUT_STEPS_MAX_NS)
         } else {
@@ -246,7 +261,7 @@ impl Account {
     fn is_over(&mut self, now_ns: u64) -> Outcome {
         self.look_later(now_ns);
         self.has_news = false;
-        if !self.gangs.is_empty() {
+        if self.has_gangs {
             self.look_at_ns = now_ns + MINUTE;
             return Outcome::Nothing;
         }
@@ -298,7 +313,7 @@ mod tests {
     fn answer(limit_min: u64, used_s: u64, comment: &str) -> Answer {
         Answer {
             running: Some(Running { limit_min: Some(limit_min), used_s }),
-            first_host: "n1".into(),
+            first_host: Some("n1".into()),
             comment: Some(comment.into()),
         }
     }
@@ -426,6 +441,16 @@ mod tests {
     }
 
     #[test]
+    fn gang_that_is_handed_over_late_counts_once() {
+        let mut account = Account::default();
+        account.saw(0, &[gang(1, 80)], None);
+        account.saw(0, &[], None);
+        account.saw(0, &[], Some(gang(1, 83)));
+        assert_eq!(account.out_of_slot_ns, 83 * SECOND);
+        assert!(account.counted.is_empty());
+    }
+
+    #[test]
     fn comment_of_others_is_kept() {
         let comment = |before: &str| {
             let mut account = Account::default();
@@ -473,12 +498,29 @@ mod tests {
     fn job_of_another_host_is_that_hosts() {
         let mut account = Account::default();
         account.saw(0, &[gang(1, 83)], None);
-        let elsewhere = Answer { first_host: "n2".into(), ..answer(1, 0, "") };
+        let elsewhere = Answer { first_host: Some("n2".into()), ..answer(1, 0, "") };
         assert_eq!(account.hear(0, Some(&elsewhere), &own(), false), Outcome::Nothing);
         assert!(!account.is_due(5000 * SECOND));
         account.saw(0, &[], Some(gang(1, 90)));
         assert!(account.is_due(0));
         assert_eq!(account.hear(0, None, &own(), false), Outcome::Forget);
+    }
+
+    #[test]
+    fn job_that_is_ending_stays_the_hosts_that_it_was() {
+        let ending = Answer { first_host: None, ..over("") };
+        let mut account = Account::default();
+        account.saw(0, &[gang(1, 83)], None);
+        account.hear(0, Some(&answer(60, 0, "")), &own(), false);
+        account.saw(0, &[], Some(gang(1, 83)));
+        assert!(matches!(account.hear(0, Some(&ending), &own(), false), Outcome::File(_)));
+        // It was not asked for before it began to end.
+        let mut account = Account::default();
+        account.saw(0, &[], Some(gang(1, 83)));
+        assert_eq!(account.hear(0, Some(&ending), &own(), false), Outcome::Nothing);
+        assert!(account.is_due(10 * SECOND));
+        let outcome = account.hear(10 * SECOND, Some(&over("")), &own(), false);
+        assert!(matches!(outcome, Outcome::File(_)), "{outcome:?}");
     }
 
     #[test]

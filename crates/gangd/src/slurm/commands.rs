@@ -1,8 +1,7 @@
 //! The commands of Slurm, as gangd executes them.
 //!
-//! `squeue`, `scontrol` and `sacctmgr` are what every Slurm has, at the version of its daemons, with
-//! munge and slurm.conf in order. libslurm breaks with each release and is GPL, and slurmrestd is a
-//! further daemon with tokens of its own.
+//! Every Slurm has `squeue`, `scontrol` and `sacctmgr`, of the version of its daemons. libslurm
+//! changes with each release and is GPL; slurmrestd is a further daemon with tokens of its own.
 //!
 //! Each is a child with an environment of its own, without a shell, found in fixed directories. One
 //! that hangs is killed.

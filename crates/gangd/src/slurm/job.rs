@@ -48,8 +48,9 @@ const COMMENT_WIDTH: usize = 2048;
 pub struct Answer {
     /// Absent of a job that does not run: its limit does not matter.
     pub running: Option<Running>,
-    /// The first host that it has, or had; empty where it has none.
-    pub first_host: String,
+    /// The first host that it has, or had; empty where it has none. Absent of a job that is just
+    /// ending: Slurm names the hosts alone then that are not done with it.
+    pub first_host: Option<String>,
     /// The administrators' comment; absent where squeue does not show the whole of it.
     pub comment: Option<String>,
 }
@@ -102,7 +103,10 @@ impl Answer {
         };
         Ok(Some(Answer {
             running,
-            first_host: first_host(nodes).ok_or_else(unreadable)?,
+            first_host: match state {
+                "CG" => None,
+                _ => Some(first_host(nodes).ok_or_else(unreadable)?),
+            },
             comment: is_whole.then(|| comment.to_owned()),
         }))
     }
@@ -165,7 +169,7 @@ mod tests {
         let text = line(["1-02:03:04", "1:02:03", "R", "node[08-10],x1"], "checked; R 7");
         let answer = Answer {
             running: Some(Running { limit_min: Some(1440 + 123 + 1), used_s: 3723 }),
-            first_host: "node08".into(),
+            first_host: Some("node08".into()),
             comment: Some("checked; R 7".into()),
         };
         assert_eq!(Answer::read(&text), Ok(Some(answer)));
@@ -174,8 +178,9 @@ mod tests {
         assert_eq!(none.running, Some(Running { limit_min: None, used_s: 7 }));
         assert_eq!(none.comment, Some(String::new()));
         let waits = read(["1:00", "0:00", "PD", ""], "");
-        assert_eq!((waits.running, waits.first_host.as_str()), (None, ""));
-        assert_eq!(read(["INVALID", "INVALID", "CG", "n1"], "").running, None);
+        assert_eq!((waits.running, waits.first_host.as_deref()), (None, Some("")));
+        let ending = read(["INVALID", "INVALID", "CG", "n2"], "");
+        assert_eq!((ending.running, ending.first_host), (None, None));
         assert_eq!(Answer::read("\n"), Ok(None));
     }
 

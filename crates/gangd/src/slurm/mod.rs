@@ -46,11 +46,14 @@ const WAITING_MAX: usize = 10_000;
 const SILENT_NS: u64 = 10 * SECOND;
 const SILENT_MAX_NS: u64 = 60 * SECOND;
 
+/// A gang of a job of Slurm that has ended.
+type Step = (SlurmJob, Gang);
+
 /// Where jobs that end are handed over.
 pub struct Accounts {
     slurm: Arc<Slurm>,
     /// Absent once it is closed.
-    thread: Mutex<Option<(SyncSender<(SlurmJob, Gang)>, JoinHandle<()>)>>,
+    thread: Mutex<Option<(SyncSender<Step>, JoinHandle<()>)>>,
 }
 
 impl Accounts {
@@ -140,7 +143,7 @@ struct Accountant {
 }
 
 impl Accountant {
-    fn run(mut self, ended: &Receiver<(SlurmJob, Gang)>) {
+    fn run(mut self, ended: &Receiver<Step>) {
         loop {
             match ended.recv_timeout(ROUND) {
                 Ok(ended) => self.look(Some(ended)),
@@ -163,7 +166,7 @@ impl Accountant {
     }
 
     /// Takes note of the gangs that there are, and of one that has just ended.
-    fn look(&mut self, ended: Option<(SlurmJob, Gang)>) {
+    fn look(&mut self, ended: Option<Step>) {
         let Some(daemon) = self.daemon.upgrade() else { return };
         let gangs = daemon.conductor.ask(|state| {
             let of_slurm = |job: &gang_conductor::Job| {
@@ -216,6 +219,7 @@ impl Accountant {
             Outcome::File(comment) => {
                 // The accounts may be none that slurmdbd keeps.
                 if let Err(reason) = self.slurm.file(job, &comment) {
+                    tracing::debug!(%job, reason, "the record of a job was not written");
                     if !std::mem::replace(&mut self.is_unfiled_logged, true) {
                         tracing::warn!(%job, reason, "time out of slot is not in Slurm's accounts");
                     }

@@ -16,6 +16,9 @@
  * The layout of a step comes from its environment, which its user can write. It is read within
  * bounds, and compared with what slurmstepd knows of this node.
  *
+ * The step's first node then says, as root, which job of Slurm the tasks are of. A user may not: a
+ * site may have limits follow it.
+ *
  * If anything goes wrong, the step runs on as it would have, and one line says why.
  */
 #define _GNU_SOURCE
@@ -51,6 +54,9 @@ enum {
 /* The steps that srun has not made; slurm.h of Slurm has these numbers. */
 static const uint32_t EXTERN_STEP = 0xfffffffc, BATCH_STEP = 0xfffffffb,
                       INTERACTIVE_STEP = 0xfffffffa;
+
+/* Numbers of tasks of an array from here on stand for none. */
+static const uint32_t NO_TASK = 0xfffffffd;
 
 /* A word of an option, and the number that it stands for. */
 struct word {
@@ -91,6 +97,8 @@ struct step {
     int32_t *ranks; /* by host */
     uint32_t here;  /* the index of this host */
     uint32_t restarts;
+    uint32_t array; /* the number of the job's array; 0 where it is in none */
+    uint32_t array_task;
 };
 
 /* The tasks of this node, in the order in which they were forked. */
@@ -487,13 +495,32 @@ static void register_as_user(const struct step *step, int out)
     }
 }
 
-/* Reads what the child writes until it ends; kills it where it takes too long. */
-static void wait_for_child(pid_t child, int in, const char *what)
+/* As root. Writes why not, where it fails. */
+static void name_as_root(const struct step *step, int out)
+{
+    char slurm_job[32];
+    snprintf(slurm_job, sizeof slurm_job, step->array ? "%u_%u" : "%u",
+             step->array ? step->array : step->job, step->array_task);
+    for (uint32_t i = 0; i < task_count; i++) {
+        gang_result result = gang_set_slurm_job(tasks[i], slurm_job);
+        if (result == GANG_OK)
+            return;
+        /* A task may have ended already. */
+        if (result != GANG_NO_SUCH_PROCESS) {
+            dprintf(out, "%s", gang_error());
+            return;
+        }
+    }
+}
+
+/* Reads what the child writes until it ends; kills it where it takes too long. Whether it had
+ * nothing to say. */
+static int wait_for_child(pid_t child, int in, const char *what)
 {
     char why[512];
     size_t length = 0;
     int64_t end = now_ms() + REGISTERED_WITHIN_MS;
-    int is_over = 0;
+    int is_over = 0, is_killed = 0;
     while (!is_over && length < sizeof why - 1) {
         struct pollfd fd = {.fd = in, .events = POLLIN};
         int64_t left = end - now_ms();
@@ -520,32 +547,35 @@ static void wait_for_child(pid_t child, int in, const char *what)
         ended = waitpid(child, &status, 0);
     while (ended < 0 && errno == EINTR);
     why[length] = 0;
+    is_killed = is_over && ended == child && WIFSIGNALED(status);
     if (length)
         complain(what, why);
-    else if (is_over && ended == child && WIFSIGNALED(status))
-        complain(what, "the child that registers it was killed");
+    else if (is_killed)
+        complain(what, "the child that asks gangd was killed");
+    return is_over && !length && !is_killed;
 }
 
-static void register_in_child(const struct step *step, const char *what)
+/* Whether it could be done. */
+static int in_child(void act(const struct step *, int), const struct step *step, const char *what)
 {
     int pipe_of[2];
     if (pipe2(pipe_of, O_CLOEXEC) < 0) {
         complain(what, strerror(errno));
-        return;
+        return 0;
     }
     pid_t child = fork();
     if (child == 0) {
         close(pipe_of[0]);
-        register_as_user(step, pipe_of[1]);
+        act(step, pipe_of[1]);
         _exit(0);
     }
     close(pipe_of[1]);
     if (child < 0) {
         complain(what, strerror(errno));
         close(pipe_of[0]);
-        return;
+        return 0;
     }
-    wait_for_child(child, pipe_of[0], what);
+    return wait_for_child(child, pipe_of[0], what);
 }
 
 /* What Slurm calls. */
@@ -606,11 +636,19 @@ static void register_tasks(spank_t spank, const char *what, struct step *step)
     if (spank_get_item(spank, S_JOB_SUPPLEMENTARY_GIDS, &step->groups, &step->group_count) !=
         ESPANK_SUCCESS)
         step->group_count = 0;
+    if (spank_get_item(spank, S_JOB_ARRAY_ID, &step->array) != ESPANK_SUCCESS ||
+        spank_get_item(spank, S_JOB_ARRAY_TASK_ID, &step->array_task) != ESPANK_SUCCESS ||
+        step->array_task >= NO_TASK)
+        step->array = 0;
     if (why) {
         complain(what, why);
     } else {
+        char unnamed[64];
         read_name(spank, step);
-        register_in_child(step, what);
+        snprintf(unnamed, sizeof unnamed, "time of step %u.%u is not accounted for", step->job,
+                 step->id);
+        if (in_child(register_as_user, step, what) && step->here == 0)
+            in_child(name_as_root, step, unnamed);
     }
     for (size_t i = 0; step->names && i < step->hosts; i++)
         free(step->names[i]);

@@ -253,6 +253,19 @@ all_hosts_are_alive() {
   done
 }
 
+# The keys of etcd on the one host that has it, one a line. By HTTP, which needs no etcdctl.
+etcd_keys() {
+  on node1 timeout 5 bash -c 'exec 3<>/dev/tcp/node1/2379
+    body="{\"key\":\"AA==\",\"range_end\":\"AA==\",\"keys_only\":true}"
+    printf "POST /v3/kv/range HTTP/1.0\r\nContent-Length: ${#body}\r\n\r\n$body" >&3; cat <&3' |
+    grep -o '"key":"[^"]*"' | cut -d '"' -f 4 | while read -r key; do base64 -d <<<"$key" && echo; done
+}
+# The keys of a spanning job: its record, and its entries in the matrix.
+has_keys_of() { (($(etcd_keys | grep -c "/jobs/$1\$") == 2)); }
+has_no_keys_of() {
+  etcd_keys | grep -q /registry/ && ! etcd_keys | grep -q "/jobs/$1\$"
+}
+
 # The number of the spanning job of a name; none where there is none, as some host sees it.
 job_named() { on "${2:-node1}" gang hosts | awk -v name="$1" '/^ *ID +NAME/ { jobs = 1 } jobs && $2 == name { print $1 }'; }
 is_spanning() { [[ $(job_named "$1") ]]; }

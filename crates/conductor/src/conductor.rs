@@ -398,6 +398,7 @@ impl Conductor {
             cpus: Default::default(),
             slots: 0,
             in_slot_ns: 0,
+            out_of_slot_ns: 0,
             share: Window::default(),
             has_page: false,
             page_says: None,
@@ -406,6 +407,7 @@ impl Conductor {
             resources: Resources::default(),
             mem_is_enforced: false,
             nonce: None,
+            slurm_job: None,
             progress: None,
         };
         self.jobs.insert(id, job);
@@ -483,8 +485,10 @@ impl Conductor {
         self.schedule.plan_of(slice).is_some_and(|plan| plan.slot(job).is_some())
     }
 
-    /// Credits the jobs with what the plans gave them up to now.
+    /// Credits the jobs with what the plans gave them up to now, and with the time in which they
+    /// waited. A job that stands still, sleeps or cannot be placed does not wait for its turn.
     pub fn account(&mut self, now: Now) {
+        let machine = self.machine();
         let from_ns = std::mem::replace(&mut self.accounted_until_ns, now.utc_ns);
         for plan in self.schedule.plans() {
             let (from_ns, until_ns) = (plan.start_ns.max(from_ns), plan.end_ns.min(now.utc_ns));
@@ -499,6 +503,12 @@ impl Conductor {
                 job.share.add(now.monotonic_ns, in_slot_ns);
                 if job.cpus != slot.cpus {
                     job.cpus.clone_from(&slot.cpus);
+                }
+            }
+            for id in plan.fillers.iter().chain(&plan.paused) {
+                let Some(job) = self.jobs.get_mut(id) else { continue };
+                if job.eligibility(machine) == Eligibility::TakesTurns {
+                    job.out_of_slot_ns += in_slot_ns;
                 }
             }
         }

@@ -54,6 +54,8 @@ pub struct Job {
     pub cpus: CpuSet,
     pub slots: u64,
     pub in_slot_ns: u64,
+    /// Time in which it took turns, and others had the slot.
+    pub out_of_slot_ns: u64,
     pub share: Window,
     /// Its programs read of its slots there.
     pub has_page: bool,
@@ -69,6 +71,8 @@ pub struct Job {
     pub mem_is_enforced: bool,
     /// Of a part of a spanning job ([`crate::Part`]).
     pub nonce: Option<String>,
+    /// The job of Slurm that it is of, as root said: such as 12, or 12_3 in an array.
+    pub slurm_job: Option<String>,
     /// As its program last reported; a daemon that takes the job over hears it anew.
     pub progress: Option<Progress>,
 }
@@ -274,6 +278,7 @@ impl Job {
             joined: home.joined.clone(),
             coming: home.coming,
             nonce: self.nonce.clone(),
+            slurm_job: self.slurm_job.clone(),
         }
     }
 }

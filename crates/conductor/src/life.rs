@@ -285,6 +285,7 @@ impl Conductor {
         let entered = self.job_mut(job)?;
         entered.registered_at_ns = record.registered_at_ns;
         entered.nonce.clone_from(&record.nonce);
+        entered.slurm_job.clone_from(&record.slurm_job);
         let restored =
             self.give_entries().and_then(|()| self.restore_members(now, record, members));
         if restored.is_err() {
@@ -593,6 +594,14 @@ impl Conductor {
         let job = self.job_mut(id)?;
         permit(job, Moment::Change)?;
         job.auto = auto;
+        Ok(job.record())
+    }
+
+    /// The job of Slurm that a job is of.
+    pub fn set_slurm_job(&mut self, id: JobId, slurm_job: String) -> Filed {
+        let job = self.job_mut(id)?;
+        permit(job, Moment::Change)?;
+        job.slurm_job = Some(slurm_job);
         Ok(job.record())
     }
 

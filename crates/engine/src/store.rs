@@ -188,6 +188,7 @@ pub(crate) fn record(id: u64, placement: gang_timetable::record::Placement) -> R
         joined: Vec::new(),
         coming: None,
         nonce: None,
+        slurm_job: None,
         auto: true,
     }
 }

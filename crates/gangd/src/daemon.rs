@@ -29,6 +29,7 @@ use crate::{
     measure::measuring::Measuring,
     serve::command_lines::CommandLines,
     settings::{InForce, Settings},
+    slurm::Accounts,
 };
 
 /// The daemon, as the threads that serve clients see it.
@@ -55,6 +56,8 @@ pub struct Daemon {
     /// Jobs that have ended; absent where none is kept.
     pub history: Option<History>,
     pub checks: Checks,
+    /// Empty where Slurm does not hear of time out of slot.
+    pub slurm: OnceLock<Accounts>,
     /// Empty where this host is in no cluster.
     pub cluster: OnceLock<Cluster>,
     /// Processes that stay in the groups which jobs have left.

@@ -41,6 +41,10 @@ pub struct Ended {
     pub cpu_time_ns: u64,
     pub in_slot_ns: u64,
     pub slots: u64,
+    /// Absent of jobs of an earlier version.
+    pub out_of_slot_ns: Option<u64>,
+    /// The job of Slurm that it was of.
+    pub slurm_job: Option<String>,
 }
 
 /// How much is kept.
@@ -70,14 +74,18 @@ const SCHEMA: &str = "
         job INTEGER NOT NULL, name TEXT NOT NULL, owner_uid INTEGER NOT NULL, class TEXT NOT NULL,
         policy TEXT NOT NULL, weight INTEGER NOT NULL, cpus INTEGER NOT NULL,
         registered_at_ns INTEGER NOT NULL, ended_at_ns INTEGER NOT NULL,
-        cpu_time_ns INTEGER NOT NULL, in_slot_ns INTEGER NOT NULL, slots INTEGER NOT NULL);
+        cpu_time_ns INTEGER NOT NULL, in_slot_ns INTEGER NOT NULL, slots INTEGER NOT NULL,
+        out_of_slot_ns INTEGER, slurm_job TEXT);
     CREATE INDEX IF NOT EXISTS by_end ON ended_jobs (ended_at_ns);
     CREATE INDEX IF NOT EXISTS by_owner ON ended_jobs (owner_uid, ended_at_ns);
     CREATE INDEX IF NOT EXISTS by_job ON ended_jobs (job);";
 
+/// Columns that files of earlier versions lack.
+const NEW_COLUMNS: [(&str, &str); 2] = [("out_of_slot_ns", "INTEGER"), ("slurm_job", "TEXT")];
+
 /// The columns of a job, in the order in which they are read.
 const COLUMNS: &str = "job, name, owner_uid, class, policy, weight, cpus, registered_at_ns, \
-                       ended_at_ns, cpu_time_ns, in_slot_ns, slots";
+                       ended_at_ns, cpu_time_ns, in_slot_ns, slots, out_of_slot_ns, slurm_job";
 
 /// Jobs that wait to be written.
 const WAITING_MAX: usize = 10_000;
@@ -110,6 +118,12 @@ impl History {
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         connection.execute_batch(SCHEMA)?;
+        for (column, kind) in NEW_COLUMNS {
+            if !connection.column_exists(None, "ended_jobs", column)? {
+                let add = format!("ALTER TABLE ended_jobs ADD COLUMN {column} {kind}");
+                connection.execute_batch(&add)?;
+            }
+        }
         let (sender, receiver) = sync_channel(WAITING_MAX);
         let thread = std::thread::Builder::new()
             .name("history".into())
@@ -190,6 +204,8 @@ impl History {
                 cpu_time_ns: number(9)?,
                 in_slot_ns: number(10)?,
                 slots: number(11)?,
+                out_of_slot_ns: row.get::<_, Option<i64>>(12)?.map(|value| value as u64),
+                slurm_job: row.get(13)?,
             })
         })?;
         rows.collect()
@@ -255,7 +271,7 @@ impl Writer {
         {
             let mut insert = transaction.prepare_cached(&format!(
                 "INSERT INTO ended_jobs ({COLUMNS})
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)"
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)"
             ))?;
             for ended in batch {
                 insert.execute(params![
@@ -271,6 +287,8 @@ impl Writer {
                     ended.cpu_time_ns as i64,
                     ended.in_slot_ns as i64,
                     ended.slots as i64,
+                    ended.out_of_slot_ns.map(|ns| ns as i64),
+                    ended.slurm_job,
                 ])?;
             }
         }
@@ -310,6 +328,8 @@ mod tests {
             cpu_time_ns: 3,
             in_slot_ns: 4,
             slots: 5,
+            out_of_slot_ns: Some(6),
+            slurm_job: Some("12_3".into()),
         }
     }
 
@@ -333,6 +353,28 @@ mod tests {
         let since = Query { since_ns: ended(19, 1).ended_at_ns, ..all(100) };
         assert_eq!(history.read(since).unwrap().len(), 2);
         assert_eq!(history.last_number(), 20);
+    }
+
+    #[test]
+    fn file_of_an_earlier_version_is_taken_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("history.db");
+        let earlier = SCHEMA.replace(",\n        out_of_slot_ns INTEGER, slurm_job TEXT", "");
+        let ended_at_ns = ended(1, 7).ended_at_ns;
+        let values = format!("1, 'old', 7, 'batch', 'gang', 100, 2, 1, {ended_at_ns}, 3, 4, 5");
+        let connection = Connection::open(&path).unwrap();
+        connection.execute_batch(&earlier).unwrap();
+        connection.execute(&format!("INSERT INTO ended_jobs VALUES ({values})"), []).unwrap();
+        drop(connection);
+        for _ in 0..2 {
+            drop(History::open(&path, Retention::default()).unwrap());
+        }
+        let history = History::open(&path, Retention::default()).unwrap();
+        history.add(ended(2, 7));
+        history.close();
+        let read = history.read(all(10)).unwrap();
+        assert_eq!(read[0], ended(2, 7));
+        assert_eq!((read[1].out_of_slot_ns, &read[1].slurm_job), (None, &None));
     }
 
     #[test]

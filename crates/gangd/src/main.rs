@@ -16,6 +16,7 @@ mod measure;
 mod run;
 mod serve;
 mod settings;
+mod slurm;
 
 use std::{
     fs::File,

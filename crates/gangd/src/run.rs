@@ -52,6 +52,7 @@ use crate::{
         status_file::{self, StatusFile},
     },
     settings::{InForce, Settings},
+    slurm::Accounts,
 };
 
 /// A daemon that ends when it is idle waits this long for somebody.
@@ -159,6 +160,7 @@ pub fn run(
         prover: Prover::default(),
         history,
         checks: Checks::default(),
+        slurm: OnceLock::new(),
         cluster: OnceLock::new(),
         deputies: Deputies::default(),
     });
@@ -173,6 +175,10 @@ pub fn run(
                 tracing::error!(name, "this host does not join its cluster: {error:#}");
             }
         }
+    }
+    if daemon.settings().slurm_account_time && may_join {
+        let accounts = Accounts::start(&daemon).context("cannot start the thread of Slurm")?;
+        let _ = daemon.slurm.set(accounts);
     }
     let listener = lock.listen()?;
     daemon.watch.add(Source::Listener, &listener)?;
@@ -404,6 +410,7 @@ fn end(
     guardian_keeper: GuardianKeeper,
     lock: SocketLock,
 ) {
+    daemon.slurm.get().into_iter().for_each(Accounts::close);
     daemon.cluster.get().into_iter().for_each(Cluster::close);
     daemon.conductor.stop();
     let _ = conductor.join();

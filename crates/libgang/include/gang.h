@@ -248,6 +248,12 @@ gang_result gang_add_process(gang_job *job, pid_t pid);
  * children. GANG_NO_SUCH_PROCESS where the process is not of the job. */
 gang_result gang_remove_process(gang_job *job, pid_t pid);
 
+/* Names the job of Slurm that the job of a process is of, for a plugin of Slurm: its number, such
+ * as "12", or "12_3" in an array; pid 0 is this process. Accounts and limits of Slurm may follow
+ * what gangd counts of the job. So root alone may say so, and the user whom gangd runs as:
+ * GANG_NOT_PERMITTED for others. GANG_NO_SUCH_PROCESS for a process that is in no job. */
+gang_result gang_set_slurm_job(pid_t pid, const char *slurm_job);
+
 /* Takes a single thread into the job, by its number, gettid(2); 0 is the one that calls.
  * The rest of its process is none of the job, nor is what the thread starts. A job has either
  * processes or single threads, 256 of these at most (GANG_LIMIT). GANG_NO_SUCH_PROCESS where there

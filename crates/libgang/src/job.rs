@@ -385,6 +385,19 @@ pub extern "C" fn gang_remove_process(job: *mut Handle, pid: i32) -> u32 {
     answer(|| remove(handle::job(job)?, pid))
 }
 
+/// # Safety
+/// As in `gang.h`: `slurm_job` is null, or ends with a zero byte.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gang_set_slurm_job(pid: i32, slurm_job: *const c_char) -> u32 {
+    answer(|| {
+        // SAFETY: as the caller says.
+        let name = unsafe { span::text(slurm_job, "the job of Slurm") }?;
+        let name = name.ok_or_else(|| Failure::invalid("the job of Slurm is null"))?;
+        let pid = if pid == 0 { std::process::id().into() } else { i64::from(pid) };
+        ask(|client| client.set_slurm_job(pid, name.clone()).map(drop))
+    })
+}
+
 /// The number of a thread; 0 is the one that calls.
 fn thread_number(tid: i32) -> i64 {
     // SAFETY: gettid(2) takes nothing and always succeeds.

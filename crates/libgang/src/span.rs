@@ -102,7 +102,7 @@ pub fn register(wanted: &v1::RegisterSpanning_Args) -> Result<i64, Failure> {
 ///
 /// # Safety
 /// `text` is null or ends with a zero byte.
-unsafe fn text(text: *const c_char, what: &str) -> Result<Option<String>, Failure> {
+pub unsafe fn text(text: *const c_char, what: &str) -> Result<Option<String>, Failure> {
     if text.is_null() {
         return Ok(None);
     }

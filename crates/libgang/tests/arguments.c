@@ -162,6 +162,13 @@ static void modern(void)
     ROW(GANG_NO_SUCH_PROCESS, gang_add_process, pid, stale, job, gone);
     ROW(GANG_NOT_PERMITTED, gang_add_process, pid, foreign, job, 1);
 
+    ROW(GANG_INVALID, gang_set_slurm_job, pid, garbage, -5, "12");
+    ROW(GANG_NO_SUCH_PROCESS, gang_set_slurm_job, pid, stale, gone, "12");
+    ROW(GANG_NO_SUCH_PROCESS, gang_set_slurm_job, pid, foreign, 1, "12");
+    ROW(GANG_INVALID, gang_set_slurm_job, slurm_job, null, 1, NULL);
+    ROW(GANG_INVALID, gang_set_slurm_job, slurm_job, garbage, 1, "12; reboot");
+    ROW(GANG_INVALID, gang_set_slurm_job, slurm_job, foreign, 1, "slurm:12.0");
+
     HANDLE(GANG_NO_SUCH_JOB, gang_remove_process, , 0);
     ROW(GANG_INVALID, gang_remove_process, pid, garbage, job, -5);
     ROW(GANG_NO_SUCH_PROCESS, gang_remove_process, pid, stale, job, gone);

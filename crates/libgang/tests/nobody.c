@@ -74,6 +74,7 @@ int main(int argc, char **argv)
     MODERN(gang_current, &out.job);
     MODERN(gang_add_process, job, 0);
     MODERN(gang_remove_process, job, 0);
+    MODERN(gang_set_slurm_job, 0, "12");
     MODERN(gang_add_thread, job, 0);
     MODERN(gang_remove_thread, job, 0);
     MODERN(gang_set_class, job, GANG_BATCH);

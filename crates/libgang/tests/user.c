@@ -61,6 +61,7 @@ static void other_user(int64_t id, pid_t pid)
     spec.cpus = 1;
     ROW(GANG_NOT_PERMITTED, gang_adopt, pid, anothers, &spec, pid, &handle);
     ROW(GANG_OK, gang_close, job, anothers, job);
+    ROW(GANG_NOT_PERMITTED, gang_set_slurm_job, pid, anothers, pid, "12");
     NEEDED(GANG_OK, gang_register(&spec, &job));
     ROW(GANG_NOT_PERMITTED, gang_add_process, pid, anothers, job, pid);
     ROW(GANG_NO_SUCH_PROCESS, gang_remove_process, pid, anothers, job, pid);

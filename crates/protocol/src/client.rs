@@ -280,6 +280,13 @@ impl Client {
         Ok(job)
     }
 
+    /// The job of Slurm that the job of a process is of, such as 12 or 12_3; root may say so.
+    pub fn set_slurm_job(&mut self, pid: i64, slurm_job: String) -> Result<i64, ClientError> {
+        let doing = format!("naming the job of Slurm that process {pid} is of");
+        let args = v1::SetSlurmJob_Args { pid, slurm_job };
+        self.connection.call("SetSlurmJob", args, doing).map(|v1::SetSlurmJob_Reply { job }| job)
+    }
+
     /// Takes a single thread into a job; the rest of its process is none of it.
     pub fn add_thread(&mut self, job: i64, tid: i64) -> Result<(), ClientError> {
         let doing = format!("adding thread {tid} to job {job}");

@@ -150,6 +150,9 @@ pub struct Record {
     /// Of a part of a job that spans hosts: it tells the job from later ones of its number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nonce: Option<String>,
+    /// The job of Slurm that it is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slurm_job: Option<String>,
 }
 
 /// A thread that is a member of a job by itself. Moments are clock ticks since boot.

@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2154,SC2016
 # CASE slurm: steps of srun and sbatch become gangs, and scancel ends them everywhere
+# CASE slurm-accounts: time out of slot stands in Slurm's accounts, and stretches the limits of jobs
 # CASE layouts: the plugin reads layouts of steps within bounds, and refuses others
 
 case_layouts() {
@@ -9,8 +10,40 @@ case_layouts() {
   timeout 60 "$BED/layouts"
 }
 
+# A database of its own, with slurmdbd in front of it, on the first host.
+start_accounts() {
+  on node1 mkdir -p /run/mysqld
+  on node1 mariadb-install-db --no-defaults --user=root --datadir=/run/mysqld/data --skip-test-db \
+    --auth-root-authentication-method=normal --innodb-log-file-size=8M >"$BED/log/node1.mariadb-install" 2>&1
+  start node1 mariadbd mariadbd --no-defaults --user=root --datadir=/run/mysqld/data --skip-networking \
+    --socket=/run/mysqld/mysqld.sock --innodb-log-file-size=8M --innodb-buffer-pool-size=32M \
+    --innodb-flush-log-at-trx-commit=0
+  wait_until "MariaDB answers" on node1 test -S /run/mysqld/mysqld.sock
+  cat >/etc/slurm/slurmdbd.conf <<END
+DbdHost=node1
+SlurmUser=root
+AuthType=auth/munge
+PidFile=/run/slurm/slurmdbd.pid
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=root
+StorageLoc=slurm
+END
+  chmod 600 /etc/slurm/slurmdbd.conf
+  start node1 slurmdbd slurmdbd -D
+  wait_until "slurmdbd answers" on node1 sacctmgr -n list cluster
+  on node1 sacctmgr -i add cluster bed
+}
+has_accounts() {
+  local program
+  for program in slurmdbd mariadbd mariadb-install-db my_print_defaults sacctmgr sacct; do
+    PATH=$PATH:/usr/sbin has $program || return 1
+  done
+}
+
 start_slurm() {
   local host line
+  [[ ! -e $BED/slurm ]] || return 0
   # The page's words, for the places of this bed.
   line=$(block slurm.md Install 2 | sed -e "s|/usr/lib/slurm|$BED/lib|g; s|/usr/share/gangd/slurm|$BED/src|g")
   [[ $line == *"cc -shared"* ]] || fail "the second block of docs/slurm.md builds no plugin: $line"
@@ -38,6 +71,11 @@ SlurmdParameters=config_overrides
 KillWait=5
 NodeName=node[1-$HOSTS] CPUs=$CPUS_OF_HOST State=UNKNOWN
 END
+    ! has_accounts || cat <<END
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=node1
+AccountingStoreFlags=job_comment
+END
   } >/etc/slurm/slurm.conf
   printf 'CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n' >/etc/slurm/cgroup.conf
   head -c 1024 /dev/urandom >/etc/munge/munge.key
@@ -50,9 +88,11 @@ END
       --pid-file /run/munge/pid --seed-file /run/munge/seed --log-file /run/munge/log'
     wait_until "munged answers on $host" on "$host" munge -n
   done
+  ! has_accounts || start_accounts
   start node1 slurmctld slurmctld -D
   for host in "${hosts[@]}"; do start "$host" slurmd slurmd -D -N "$host"; done
   wait_until "all nodes are idle" nodes_are_idle
+  touch "$BED/slurm"
 }
 nodes_are_idle() { (($(on node1 sinfo -h -N -t idle -o %N | wc -l) == HOSTS)); }
 
@@ -86,9 +126,11 @@ case_slurm() {
   on node1 gang hosts
   on node1 gang hosts | grep -Eq "^ *$id +lu +$USER_OF_BED " || fail "the job is not the user's"
   has_slots_everywhere "$id"
+  wait_until "etcd has its record and its entries" has_keys_of "$id"
   on_as_user node1 scancel "$(job_of_slurm lu)"
   wait_until "the job is gone everywhere" is_gone_everywhere lu
   wait_until "no task is left" no_spinner_is_left
+  wait_until "etcd has no key of it" has_no_keys_of "$id"
 
   say "two steps share the hosts"
   local other
@@ -186,4 +228,86 @@ case_slurm() {
   sed 's/^/    /' "$BED/log/srun.without"
   on node2 systemctl restart gangd
   wait_until "the job is gone everywhere" is_gone_everywhere hostname
+}
+
+# The last job of a name that has ended, as the history of a host has it: one field.
+history_of() {
+  on "$3" gang history --json | tr -d ' \n' | grep -o "{[^{}]*\"name\":\"$1\"[^{}]*}" | head -n 1 |
+    grep -o "\"$2\":\"*[0-9_]*" | grep -o '[0-9_]*$'
+}
+is_in_history() { [[ $(history_of "$1" ended_at_ns "$2") ]]; }
+# sacct_of JOB FIELD
+sacct_of() { on node1 sacct -n -P -X -j "$1" -o "$2"; }
+has_admin_comment() { sacct_of "$1" AdminComment | grep -Eq "$2"; }
+limit_min() { on node1 squeue -h -j "$1" -o %l | awk -F : '{ print NF == 3 ? $1 * 60 + $2 : $1 }'; }
+is_stretched() { (($(limit_min "$1") > 1)); }
+
+case_slurm_accounts() {
+  local program name host
+  for program in slurmctld slurmd munged srun; do
+    PATH=$PATH:/usr/sbin has $program || skip_case "$program is not here: scripts/deps hosts"
+  done
+  has_accounts || skip_case "slurmdbd or MariaDB is not here: scripts/deps hosts"
+  want_cluster one
+  start_slurm
+  for host in "${hosts[@]}"; do
+    # The jobs are to share with each other, and not with what else runs on this machine.
+    printf '[history]\npath = "/run/history.db"\n[slurm]\naccount_time = true\n[limits]\nweight = 10000\n' | on "$host" tee -a /etc/gangd/gangd.toml >/dev/null
+    on "$host" systemctl restart gangd
+  done
+  rm -f "$BED/cluster"
+  wait_until "all hosts are in the cluster" all_hosts_are_alive
+  local spin=(timeout 600 sh -c 'while :; do :; done' of-slurm) nodes=(-N "$HOSTS" -n $((HOSTS * CPUS_OF_HOST)))
+  local gang=(--gang --gang-weight=10000) lu mg started ended out_s in_s limit WITHIN=400
+
+  say "two jobs with a limit of one minute share the hosts"
+  started=$SECONDS
+  on_as_user node1 srun "${gang[@]}" -t 1 --comment="of $USER_OF_BED" "${nodes[@]}" -J lu "${spin[@]}" >"$BED/log/srun.lu" 2>&1 &
+  on_as_user node1 srun "${gang[@]}" -t 1 "${nodes[@]}" -J mg "${spin[@]}" >"$BED/log/srun.mg" 2>&1 &
+  wait_until "one step is a spanning job" is_spanning lu
+  wait_until "the other step is one, too" is_spanning mg
+  lu=$(job_of_slurm lu) mg=$(job_of_slurm mg)
+  wait_until "the limit is stretched" is_stretched "$lu"
+  on node1 scontrol update JobId="$lu" AdminComment="paid by physics"
+  on node1 scontrol show job "$lu" | grep -E 'TimeLimit|Comment'
+  for name in lu mg; do
+    wait_until "Slurm ends the job" is_gone_everywhere $name
+    wait_until "the history has the job" is_in_history $name node1
+  done
+  ended=$SECONDS
+  say "both ended within $((ended - started)) s"
+  for name in lu mg; do
+    out_s=$(($(history_of $name out_of_slot_ns node1) / 1000000000))
+    in_s=$(($(history_of $name in_slot_ns node1) / 1000000000))
+    [[ $(history_of $name slurm_job node1) == "${!name}" ]] || fail "the history has another job of Slurm"
+    wait_until "sacct has the time" has_admin_comment "${!name}" "gangd: $out_s s out of slot, [0-9]+ min added"
+    limit=$(sacct_of "${!name}" TimelimitRaw)
+    say "$name: $in_s s in slot, $out_s s out of slot, limit of $limit min: $(sacct_of "${!name}" State,Elapsed,AdminComment)"
+    ((in_s >= 60)) || fail "it was cut before it had its minute"
+    (((limit - 1) * 60 <= out_s + 90)) || fail "it got more than it waited"
+    [[ $(sacct_of "${!name}" State) == TIMEOUT ]] || fail "the limit did not end it"
+  done
+  on node1 gang history | head -n 5
+  [[ $(sacct_of "$lu" Comment) == "of $USER_OF_BED" ]] || fail "the user's own comment is gone"
+  has_admin_comment "$lu" '^paid by physics; gangd: ' || fail "the administrator's own comment is gone"
+
+  say "a user may not name a job of Slurm"
+  on_as_user node1 srun --gang -t 1 -w node1 -N 1 -n 1 -J ep "${spin[@]}" >"$BED/log/srun.ep" 2>&1 &
+  wait_until "the step is a job" is_local_job ep
+  cat >"$BED/name.c" <<'END'
+#include <gang.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(int argc, char **argv)
+{
+    gang_result result = gang_set_slurm_job(atoi(argv[1]), argv[2]);
+    if (result != GANG_OK)
+        puts(gang_error());
+    return argc != 3 || result != GANG_NOT_PERMITTED;
+}
+END
+  cc -I"$BED/src" -o "$BED/bin/name" "$BED/name.c" -L"$BED/lib" -lgang -Wl,-rpath,/run/bed/lib
+  on_as_user node1 name "$(on node1 pgrep -u "$UID_OF_BED" -f of-slurm | head -n 1)" "$lu" || fail "it was not refused"
+  on_as_user node1 scancel -n ep
+  wait_until "the job is gone" is_gone_everywhere ep
 }

@@ -4,6 +4,7 @@ mod confined;
 mod crowding;
 mod effects;
 mod one;
+mod out_of_slot;
 mod quotas;
 mod short_lived;
 mod spanning;

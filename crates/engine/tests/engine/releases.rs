@@ -56,6 +56,7 @@ pub fn record(id: u64, placement: Placement) -> Record {
         joined: Vec::new(),
         coming: None,
         nonce: None,
+        slurm_job: None,
         auto: false,
     }
 }

@@ -11,7 +11,7 @@ use crate::connect::connect;
 use crate::show_values::{Owners, duration, print_json, word};
 use crate::table::{Align, render, terminal_width};
 
-const COLUMNS: [(&str, Align); 8] = [
+const COLUMNS: [(&str, Align); 9] = [
     ("ID", Align::Right),
     ("NAME", Align::Shrink),
     ("OWNER", Align::Left),
@@ -19,6 +19,7 @@ const COLUMNS: [(&str, Align); 8] = [
     ("CPUS", Align::Right),
     ("ENDED", Align::Left),
     ("LASTED", Align::Right),
+    ("OUT OF SLOT", Align::Right),
     ("CPU TIME", Align::Right),
 ];
 
@@ -77,6 +78,7 @@ fn table(jobs: &[v1::EndedJob], width: Option<usize>) -> String {
             job.cpus.to_string(),
             local(job.ended_at_ns, &zone),
             duration(job.ended_at_ns.saturating_sub(job.registered_at_ns)),
+            job.out_of_slot_ns.map_or_else(|| "-".to_owned(), duration),
             duration(job.cpu_time_ns),
         ]
     };

@@ -401,9 +401,21 @@ impl v1::VarlinkInterface for Fake {
             ended_at_ns: 1_763_700_060_000_000_000,
             slots: job.slots,
             in_slot_ns: job.in_slot_ns,
+            out_of_slot_ns: Some(3_000_000_000),
+            slurm_job: None,
             cpu_time_ns: job.cpu_time_ns,
         };
         call.reply(self.jobs.iter().map(ended).collect())
+    }
+
+    fn set_slurm_job(
+        &self,
+        call: &mut dyn v1::Call_SetSlurmJob,
+        pid: i64,
+        slurm_job: String,
+    ) -> varlink::Result<()> {
+        self.record(format!("SetSlurmJob({pid}, {slurm_job})"));
+        call.reply(1)
     }
 
     fn get_switches(&self, call: &mut dyn v1::Call_GetSwitches, _: i64) -> varlink::Result<()> {

@@ -329,6 +329,11 @@ impl State {
         Ok(self.core.suspend(now(), id, how)?)
     }
 
+    /// The job of Slurm that a job is of.
+    pub fn set_slurm_job(&mut self, id: JobId, name: String) -> Result<Option<Record>, Error> {
+        Ok(self.core.set_slurm_job(id, name)?)
+    }
+
     /// Whether the processes of a job hear of its slots by signals.
     pub fn set_signals(&mut self, id: JobId, signals: bool) -> Result<Option<Record>, Error> {
         let record = self.core.set_signals(id, signals)?;
@@ -417,6 +422,8 @@ impl State {
             cpu_time_ns: last.unwrap_or(0).max(job.activity.cpu_time_ns),
             in_slot_ns: job.in_slot_ns,
             slots: job.slots,
+            out_of_slot_ns: Some(job.out_of_slot_ns),
+            slurm_job: job.slurm_job,
         };
         Some(Over::Ended(Box::new(record), ended))
     }

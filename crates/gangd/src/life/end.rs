@@ -43,6 +43,7 @@ impl Daemon {
                 }
                 let (job, name) = (ended.job, ended.name.clone());
                 self.clear_remains(remains);
+                self.slurm.get().into_iter().for_each(|accounts| accounts.add(&ended));
                 if let Some(history) = &self.history {
                     history.add(ended);
                 }

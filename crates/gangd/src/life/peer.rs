@@ -75,8 +75,13 @@ impl Peer {
     }
 
     pub fn is_administrator(self) -> bool {
+        self.is_local && (self.is_in_admin_group || self.is_root_or_daemon())
+    }
+
+    /// Whether the client is root of the daemon's user namespace, or the daemon's own user.
+    pub fn is_root_or_daemon(self) -> bool {
         let is_daemons = || self.uid == rustix::process::geteuid().as_raw();
-        self.is_local && (self.is_in_admin_group || self.uid == 0 || is_daemons())
+        self.is_local && (self.uid == 0 || is_daemons())
     }
 
     /// Whether the client may do what that user may.

@@ -129,6 +129,16 @@ impl v1::VarlinkInterface for Session {
         })
     }
 
+    fn set_slurm_job(
+        &self,
+        call: &mut dyn v1::Call_SetSlurmJob,
+        pid: i64,
+        slurm_job: String,
+    ) -> varlink::Result<()> {
+        let set = Session::set_slurm_job(self, pid, &slurm_job);
+        answer(call, set, |call, job| call.reply(job.0 as i64))
+    }
+
     fn add_thread(
         &self,
         call: &mut dyn v1::Call_AddThread,

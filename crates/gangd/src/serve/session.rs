@@ -32,6 +32,7 @@ use crate::{
         single_threads,
     },
     serve::description::{self, Described},
+    slurm::SlurmJob,
 };
 
 /// A connection. Jobs that it registered and that got no process end with it.
@@ -364,6 +365,23 @@ impl Session {
 
     pub fn job_of_caller(&self) -> Result<Option<JobId>, Error> {
         self.daemon.job_of_peer(self.peer)
+    }
+
+    /// Stretches limits of Slurm in the end, so being an administrator of gangd is not enough.
+    pub fn set_slurm_job(&self, pid: i64, slurm_job: &str) -> Result<JobId, Error> {
+        const OPERATION: &str = "name a job of Slurm";
+        if !self.peer.is_root_or_daemon() {
+            let reason = "only root does, and the user whom gangd runs as";
+            return Err(Error::not_permitted(OPERATION, reason));
+        }
+        self.peer.permit_numbers(OPERATION)?;
+        let pid = process_number(pid)?;
+        let name = SlurmJob::parse(slurm_job).ok_or_else(|| {
+            Error::invalid("slurm_job", slurm_job, "the number of a job, such as 12 or 12_3")
+        })?;
+        let job = self.daemon.job_of(pid)?.ok_or(Error::NoSuchProcess(pid))?;
+        self.daemon.change_on_file(move |state| state.set_slurm_job(job, name.to_string()))?;
+        Ok(job)
     }
 
     pub fn add_thread(&self, job: i64, tid: i64) -> Result<(), Error> {

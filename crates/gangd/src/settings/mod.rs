@@ -113,6 +113,7 @@ pub struct File {
     cgroups: CgroupsFile,
     cluster: cluster::File,
     clock: cluster::ClockFile,
+    slurm: SlurmFile,
     users: users::File,
     groups: BTreeMap<String, users::Share>,
     limits: Limits,
@@ -124,6 +125,14 @@ pub struct File {
 struct CgroupsFile {
     /// Whether jobs leave the groups in which they were called: "never", "unconfined", "always".
     leave: Leave,
+}
+
+/// The jobs of Slurm, as they are accounted for.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct SlurmFile {
+    /// Whether Slurm hears of time out of slot, and limits on wall-clock time are stretched by it.
+    account_time: bool,
 }
 
 /// Where ended jobs are kept, and how many.
@@ -181,6 +190,8 @@ pub struct Settings {
     /// The cluster that the host belongs to, if any.
     pub cluster: Option<cluster::Cluster>,
     pub clock: cluster::Clock,
+    /// Slurm hears of the time out of slot of its jobs.
+    pub slurm_account_time: bool,
     /// The accounts that users are on.
     pub accounts: Accounts,
     pub limits: Limits,
@@ -209,6 +220,7 @@ impl Default for Settings {
             leave: Leave::default(),
             cluster: None,
             clock: cluster::Clock::default(),
+            slurm_account_time: false,
             accounts: Accounts::default(),
             limits: Limits::default(),
         }
@@ -256,6 +268,7 @@ impl Settings {
             ("cgroups", self.leave != new.leave),
             ("cluster", self.cluster != new.cluster),
             ("clock", self.clock != new.clock),
+            ("slurm", self.slurm_account_time != new.slurm_account_time),
         ];
         differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
     }
@@ -289,6 +302,7 @@ impl Settings {
             leave: self.leave,
             cluster: self.cluster.clone(),
             clock: self.clock,
+            slurm_account_time: self.slurm_account_time,
             ..new
         }
     }
@@ -385,6 +399,7 @@ impl Settings {
         settings.leave = file.cgroups.leave;
         settings.cluster = file.cluster.read()?;
         settings.clock = file.clock.read()?;
+        settings.slurm_account_time = file.slurm.account_time;
         settings.history_enabled = file.history.enabled.unwrap_or(true);
         if file.history.path.as_deref() == Some(Path::new("none")) {
             bail!("history.path: \"none\" is not a file; enabled = false keeps no history");

@@ -61,9 +61,17 @@ fn example_equals_the_defaults() {
 #[test]
 fn example_has_every_key() {
     let example = include_str!("../../../../etc/gangd.toml");
-    for table in
-        ["", "[limits]", "[history]", "[cluster]", "[clock]", "[classes.batch]", "[working_hours]"]
-    {
+    let tables = [
+        "",
+        "[limits]",
+        "[history]",
+        "[cluster]",
+        "[clock]",
+        "[slurm]",
+        "[classes.batch]",
+        "[working_hours]",
+    ];
+    for table in tables {
         // The error names all keys that would be right.
         let wrong = parse(&format!("{table}\nnosuchkey = 1")).unwrap_err().to_string();
         let (_, keys) =
@@ -348,4 +356,24 @@ fn cluster_is_read_whole_or_refused() {
     let percent = |text: &str| clock(text).map(|it| it.clock.slice_percent).ok();
     let given = ["", "slice_percent = 50", "slice_percent = 0", "slice_percent = 51"];
     assert_eq!(given.map(percent), [Some(5), Some(50), None, None]);
+}
+
+#[test]
+fn time_of_slurm_is_accounted_for_where_asked() {
+    let of = |text: &str| settings(text).map(|read| read.slurm_account_time);
+    assert!(!of("").unwrap() && !of("[slurm]").unwrap());
+    assert!(of("[slurm]\naccount_time = true").unwrap());
+    let wrong = [
+        ("[slurm]\naccount_times = true", "account_times"),
+        ("[slurm]\naccount_time = 1", "boolean"),
+        ("[slurm]\naccount_time = 'true'", "boolean"),
+        ("slurm = true", "boolean"),
+    ];
+    for (text, why) in wrong {
+        let error = format!("{:#}", of(text).unwrap_err());
+        assert!(error.contains(why), "{text}: {error}");
+    }
+    let (off, on) = (settings("").unwrap(), settings("[slurm]\naccount_time = true").unwrap());
+    assert_eq!(off.what_needs_a_restart(&on), ["slurm"]);
+    assert!(!off.renewed(on).slurm_account_time);
 }

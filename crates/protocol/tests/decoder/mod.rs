@@ -124,5 +124,6 @@ not_implemented! {
     kill, Call_Kill, i64, i64;
     check, Call_Check;
     set_progress, Call_SetProgress, i64, f64, f64;
+    set_slurm_job, Call_SetSlurmJob, i64, String;
     shutdown, Call_Shutdown;
 }

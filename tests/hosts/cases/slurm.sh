@@ -258,7 +258,11 @@ case_slurm_accounts() {
   rm -f "$BED/cluster"
   wait_until "all hosts are in the cluster" all_hosts_are_alive
   local spin=(timeout 600 sh -c 'while :; do :; done' of-slurm) nodes=(-N "$HOSTS" -n $((HOSTS * CPUS_OF_HOST)))
-  local gang=(--gang --gang-weight=10000) lu mg started ended out_s in_s limit WITHIN=400
+  local gang=(--gang --gang-weight=10000) started ended out_s in_s limit
+  local -A id_of=()
+  # The jobs last for some minutes.
+  # shellcheck disable=SC2034
+  local WITHIN=400
 
   say "two jobs with a limit of one minute share the hosts"
   started=$SECONDS
@@ -266,10 +270,10 @@ case_slurm_accounts() {
   on_as_user node1 srun "${gang[@]}" -t 1 "${nodes[@]}" -J mg "${spin[@]}" >"$BED/log/srun.mg" 2>&1 &
   wait_until "one step is a spanning job" is_spanning lu
   wait_until "the other step is one, too" is_spanning mg
-  lu=$(job_of_slurm lu) mg=$(job_of_slurm mg)
-  wait_until "the limit is stretched" is_stretched "$lu"
-  on node1 scontrol update JobId="$lu" AdminComment="paid by physics"
-  on node1 scontrol show job "$lu" | grep -E 'TimeLimit|Comment'
+  for name in lu mg; do id_of[$name]=$(job_of_slurm $name); done
+  wait_until "the limit is stretched" is_stretched "${id_of[lu]}"
+  on node1 scontrol update JobId="${id_of[lu]}" AdminComment="paid by physics"
+  on node1 scontrol show job "${id_of[lu]}" | grep -E 'TimeLimit|Comment'
   for name in lu mg; do
     wait_until "Slurm ends the job" is_gone_everywhere $name
     wait_until "the history has the job" is_in_history $name node1
@@ -279,17 +283,17 @@ case_slurm_accounts() {
   for name in lu mg; do
     out_s=$(($(history_of $name out_of_slot_ns node1) / 1000000000))
     in_s=$(($(history_of $name in_slot_ns node1) / 1000000000))
-    [[ $(history_of $name slurm_job node1) == "${!name}" ]] || fail "the history has another job of Slurm"
-    wait_until "sacct has the time" has_admin_comment "${!name}" "gangd: $out_s s out of slot, [0-9]+ min added"
-    limit=$(sacct_of "${!name}" TimelimitRaw)
-    say "$name: $in_s s in slot, $out_s s out of slot, limit of $limit min: $(sacct_of "${!name}" State,Elapsed,AdminComment)"
+    [[ $(history_of $name slurm_job node1) == "${id_of[$name]}" ]] || fail "the history has another job of Slurm"
+    wait_until "sacct has the time" has_admin_comment "${id_of[$name]}" "gangd: $out_s s out of slot, [0-9]+ min added"
+    limit=$(sacct_of "${id_of[$name]}" TimelimitRaw)
+    say "$name: $in_s s in slot, $out_s s out of slot, limit of $limit min: $(sacct_of "${id_of[$name]}" State,Elapsed,AdminComment)"
     ((in_s >= 60)) || fail "it was cut before it had its minute"
     (((limit - 1) * 60 <= out_s + 90)) || fail "it got more than it waited"
-    [[ $(sacct_of "${!name}" State) == TIMEOUT ]] || fail "the limit did not end it"
+    [[ $(sacct_of "${id_of[$name]}" State) == TIMEOUT ]] || fail "the limit did not end it"
   done
   on node1 gang history | head -n 5
-  [[ $(sacct_of "$lu" Comment) == "of $USER_OF_BED" ]] || fail "the user's own comment is gone"
-  has_admin_comment "$lu" '^paid by physics; gangd: ' || fail "the administrator's own comment is gone"
+  [[ $(sacct_of "${id_of[lu]}" Comment) == "of $USER_OF_BED" ]] || fail "the user's own comment is gone"
+  has_admin_comment "${id_of[lu]}" '^paid by physics; gangd: ' || fail "the administrator's own comment is gone"
 
   say "a user may not name a job of Slurm"
   on_as_user node1 srun --gang -t 1 -w node1 -N 1 -n 1 -J ep "${spin[@]}" >"$BED/log/srun.ep" 2>&1 &
@@ -307,7 +311,7 @@ int main(int argc, char **argv)
 }
 END
   cc -I"$BED/src" -o "$BED/bin/name" "$BED/name.c" -L"$BED/lib" -lgang -Wl,-rpath,/run/bed/lib
-  on_as_user node1 name "$(on node1 pgrep -u "$UID_OF_BED" -f of-slurm | head -n 1)" "$lu" || fail "it was not refused"
+  on_as_user node1 name "$(on node1 pgrep -u "$UID_OF_BED" -f of-slurm | head -n 1)" "${id_of[lu]}" || fail "it was not refused"
   on_as_user node1 scancel -n ep
   wait_until "the job is gone" is_gone_everywhere ep
 }

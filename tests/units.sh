@@ -25,4 +25,5 @@ echo "ok: the socket can be that of a group"
 exposure=$(systemd-analyze security --offline=true "$directory/gangd.service" |
   sed -n 's/.*exposure level.*: \([0-9.]*\) .*/\1/p')
 echo "ok: exposure level $exposure"
-awk -v exposure="$exposure" 'BEGIN { exit !(exposure > 0 && exposure <= 3.2) }'
+# Of these, 1.1 are the network and the clock of hosts in a cluster.
+awk -v exposure="$exposure" 'BEGIN { exit !(exposure > 0 && exposure <= 4.3) }'

@@ -12,7 +12,7 @@
 //! before, and so far ahead ([`State::lead_ns`]) that all live hosts have read it by then.
 //!
 //! Properties: what is refused changes nothing, and says why; a transaction has
-//! [`OPS_MAX`](crate::store::OPS_MAX) operations at most; a job's record is written by the host
+//! [`OPS_MAX`] operations at most; a job's record is written by the host
 //! where it was registered alone; where a record is of a newer version, nothing is changed here.
 
 mod tend;

@@ -12,8 +12,8 @@ use crate::promises::{
     hosts, idle, lateness, openmp, programs, release, share, switch, views, watching,
 };
 use crate::published::{
-    batch, deadlines, holes, noise, overhead, priority, slices, solvers, speedup, stream, sweep,
-    users,
+    batch, deadlines, holes, noise, overhead, priority, skew, slices, solvers, speedup, stream,
+    sweep, users,
 };
 
 pub struct Experiment {
@@ -72,7 +72,7 @@ const ON_ALL_CPUS: &[Takes] = &[Seconds, Plain, WatchPlain, Backend, Paper];
 const OF_GANGD: &[Takes] = &[Seconds, Threads, Backend, Paper];
 
 /// Those of the papers first, in their order.
-pub const EXPERIMENTS: [Experiment; 35] = [
+pub const EXPERIMENTS: [Experiment; 36] = [
     Experiment {
         name: "gauss",
         about: "Gaussian elimination beside competitors, by the number of threads (L35)",
@@ -156,6 +156,15 @@ pub const EXPERIMENTS: [Experiment; 35] = [
         about: "What gangs cost by the length of slices, for each backend and three programs",
         takes: &[Seconds, Threads, Plain, Backend, Paper],
         ..with!(slices::Slices)
+    },
+    Experiment {
+        name: "skew",
+        about: "Gangs on two hosts whose clocks differ: where the benefit ends",
+        details: "Both hosts are on this machine, each with one CPU; the daemon of one is made to \
+                  read the clock wrongly. It needs root, etcd (package etcd-server) and mpich. A \
+                  round takes about two minutes.",
+        takes: &[Seconds, Backend],
+        ..with!(skew::Skew)
     },
     Experiment {
         name: "users",

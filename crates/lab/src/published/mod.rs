@@ -7,6 +7,7 @@ pub mod holes;
 pub mod noise;
 pub mod overhead;
 pub mod priority;
+pub mod skew;
 pub mod slices;
 pub mod solvers;
 pub mod speedup;

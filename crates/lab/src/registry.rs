@@ -12,8 +12,8 @@ use crate::promises::{
     hosts, idle, lateness, openmp, programs, release, share, switch, views, watching,
 };
 use crate::published::{
-    batch, deadlines, holes, noise, overhead, priority, skew, slices, solvers, speedup, stream,
-    sweep, users,
+    batch, deadlines, holes, hydro, noise, overhead, priority, skew, slices, solvers, speedup,
+    stream, sweep, users,
 };
 
 pub struct Experiment {
@@ -72,7 +72,7 @@ const ON_ALL_CPUS: &[Takes] = &[Seconds, Plain, WatchPlain, Backend, Paper];
 const OF_GANGD: &[Takes] = &[Seconds, Threads, Backend, Paper];
 
 /// Those of the papers first, in their order.
-pub const EXPERIMENTS: [Experiment; 36] = [
+pub const EXPERIMENTS: [Experiment; 37] = [
     Experiment {
         name: "gauss",
         about: "Gaussian elimination beside competitors, by the number of threads (L35)",
@@ -85,6 +85,15 @@ pub const EXPERIMENTS: [Experiment; 36] = [
         about: "Matrix multiply beside competitors, by the number of threads (L36)",
         takes: ALL_OF_THEM,
         ..with!(solvers::Matmul)
+    },
+    Experiment {
+        name: "hydro",
+        about: "A code of hydrodynamics on 1, 2 and 4 hosts, alone and beside another (L37)",
+        details: "The hosts are on this machine and share its CPUs; numbers of hosts for which it \
+                  has too few CPUs are left out. It needs root, etcd (package etcd-server) and \
+                  mpich. A round takes about two minutes.",
+        takes: &[Seconds, Backend],
+        ..with!(hydro::Hydro)
     },
     Experiment {
         name: "speedup",

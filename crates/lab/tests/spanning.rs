@@ -60,3 +60,17 @@ fn needs_root_hosts_whose_clocks_differ_switch_apart() {
     // The daemon is told nothing but the option: so it took it.
     assert!(figure(&report, apart, "began_apart_us_p50") > 10_000.0, "{report}");
 }
+
+#[test]
+fn needs_root_a_code_of_hydrodynamics_runs_on_hosts() {
+    let Some(report) = of_hosts("hydro --seconds 0.5 --side 64 --hosts 1,2,1024") else { return };
+    let expected = ["1 host", "2 hosts"].map(|hosts| {
+        ["alone", "two, plain Linux", "two, gangs"].map(|programs| format!("{hosts}, {programs}"))
+    });
+    assert_eq!(conditions(&report), expected.as_flattened());
+    for condition in conditions(&report) {
+        assert!(figure(&report, condition, "steps_per_s") > 0.0, "{report}");
+    }
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("1024 hosts: each needs a CPU"), "{report}");
+}

@@ -4,6 +4,7 @@
 pub mod batch;
 pub mod deadlines;
 pub mod holes;
+pub mod hydro;
 pub mod noise;
 pub mod overhead;
 pub mod priority;

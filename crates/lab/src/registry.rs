@@ -12,8 +12,8 @@ use crate::promises::{
     hosts, idle, lateness, openmp, programs, release, share, switch, views, watching,
 };
 use crate::published::{
-    batch, deadlines, holes, hydro, noise, overhead, priority, skew, slices, solvers, speedup,
-    stream, sweep, users,
+    batch, deadlines, holes, hydro, noise, overhead, priority, skew, slices, slow_network, solvers,
+    speedup, stream, sweep, users,
 };
 
 pub struct Experiment {
@@ -72,7 +72,7 @@ const ON_ALL_CPUS: &[Takes] = &[Seconds, Plain, WatchPlain, Backend, Paper];
 const OF_GANGD: &[Takes] = &[Seconds, Threads, Backend, Paper];
 
 /// Those of the papers first, in their order.
-pub const EXPERIMENTS: [Experiment; 37] = [
+pub const EXPERIMENTS: [Experiment; 38] = [
     Experiment {
         name: "gauss",
         about: "Gaussian elimination beside competitors, by the number of threads (L35)",
@@ -159,6 +159,15 @@ pub const EXPERIMENTS: [Experiment; 37] = [
         about: "When slots begin and end, against when they should (X8)",
         takes: OF_GANGD,
         ..plain!(noise::run)
+    },
+    Experiment {
+        name: "slow-network",
+        about: "Where gangs lose: 8 jobs that wait for a slow network (Strazdins and Uhlmann)",
+        details: "Two hosts are on this machine, each with one CPU, and a network between the jobs' \
+                  ranks that is as slow as the paper's. It needs root, etcd (package etcd-server), \
+                  mpich, and tc (package iproute2). A round takes about two minutes.",
+        takes: &[Seconds, Backend],
+        ..with!(slow_network::SlowNetwork)
     },
     Experiment {
         name: "slices",

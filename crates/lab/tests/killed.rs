@@ -207,3 +207,19 @@ fn needs_root_hosts_and_etcd_end_with_a_killed_lab() {
         }
     }
 }
+
+#[test]
+fn needs_root_ranks_in_a_network_end_with_a_killed_lab() {
+    if !gangd_is_there() {
+        return;
+    }
+    let mut lab = Lab::start("slow-network --noisy --runs 1 --jobs 2 --seconds 60");
+    match lab.until_there(&[("sleep", 1), ("exchange", 2)]) {
+        Ok(there) => lab.kill(&there),
+        Err(said) => {
+            let reasons = ["install ", "needs a CPU", "no network could be made"];
+            assert!(reasons.iter().any(|reason| said.contains(reason)), "{said}");
+            skipped(said);
+        }
+    }
+}

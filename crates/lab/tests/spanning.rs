@@ -74,3 +74,17 @@ fn needs_root_a_code_of_hydrodynamics_runs_on_hosts() {
     let notes = report["notes"].to_string();
     assert!(notes.contains("1024 hosts: each needs a CPU"), "{report}");
 }
+
+#[test]
+fn needs_root_jobs_wait_for_a_slow_network() {
+    let line = "slow-network --seconds 0.5 --jobs 2 --mbit 50 --compute 1ms --bytes 20000";
+    let Some(report) = of_hosts(line) else { return };
+    let expected = ["one job alone", "plain Linux", "gangs without filling", "gangs"];
+    assert_eq!(conditions(&report), expected);
+    for condition in expected {
+        assert!(figure(&report, condition, "rounds_per_s") > 0.0, "{report}");
+        assert!(figure(&report, condition, "cpus_used") > 0.0, "{report}");
+    }
+    // 50 Mbit/s carry both messages of a round in 6.4 ms.
+    assert!(figure(&report, "plain Linux", "rounds_per_s") < 200.0, "{report}");
+}

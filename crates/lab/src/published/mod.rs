@@ -10,6 +10,7 @@ pub mod overhead;
 pub mod priority;
 pub mod skew;
 pub mod slices;
+pub mod slow_network;
 pub mod solvers;
 pub mod speedup;
 pub mod stream;

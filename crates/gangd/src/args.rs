@@ -137,6 +137,10 @@ pub struct Args {
     #[arg(long, hide = true)]
     pub deputy: bool,
 
+    /// For tests: read the clock ahead by so much, as a host does whose clock is wrong
+    #[arg(long, value_name = "TIME", hide = true, value_parser = settings::duration)]
+    pub clock_error: Option<Duration>,
+
     /// Descriptor of a pipe on which to say `ready`, or why not
     #[arg(long, value_name = "N", hide = true)]
     pub ready_fd: Option<i32>,

@@ -30,7 +30,7 @@ use std::{
 use anyhow::Context;
 use clap::Parser;
 use gang_engine::{guardian, release, store::Store};
-use gang_linux::{Roots, cgroup::Group, inherited, process, sched};
+use gang_linux::{Roots, cgroup::Group, clock, inherited, process, sched};
 use gang_protocol::{
     paths::{Surroundings, jobs_dir},
     peer,
@@ -49,6 +49,9 @@ fn main() -> ExitCode {
     if args.deputy {
         life::deputies::wait();
         return ExitCode::SUCCESS;
+    }
+    if let Some(ahead) = args.clock_error {
+        clock::set_error(ahead);
     }
     let mut starter = Starter::at(args.ready_fd);
     log();

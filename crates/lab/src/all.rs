@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    const OF_PAPERS: usize = 14;
+    const OF_PAPERS: usize = 17;
 
     #[test]
     fn every_experiment_of_a_paper_has_its_page() {

@@ -12,8 +12,8 @@ use crate::promises::{
     hosts, idle, lateness, openmp, programs, release, share, switch, views, watching,
 };
 use crate::published::{
-    batch, deadlines, holes, noise, overhead, priority, slices, solvers, speedup, stream, sweep,
-    users,
+    batch, deadlines, holes, hydro, noise, overhead, priority, skew, slices, slow_network, solvers,
+    speedup, stream, sweep, users,
 };
 
 pub struct Experiment {
@@ -72,7 +72,7 @@ const ON_ALL_CPUS: &[Takes] = &[Seconds, Plain, WatchPlain, Backend, Paper];
 const OF_GANGD: &[Takes] = &[Seconds, Threads, Backend, Paper];
 
 /// Those of the papers first, in their order.
-pub const EXPERIMENTS: [Experiment; 35] = [
+pub const EXPERIMENTS: [Experiment; 38] = [
     Experiment {
         name: "gauss",
         about: "Gaussian elimination beside competitors, by the number of threads (L35)",
@@ -85,6 +85,15 @@ pub const EXPERIMENTS: [Experiment; 35] = [
         about: "Matrix multiply beside competitors, by the number of threads (L36)",
         takes: ALL_OF_THEM,
         ..with!(solvers::Matmul)
+    },
+    Experiment {
+        name: "hydro",
+        about: "A code of hydrodynamics on 1, 2 and 4 hosts, alone and beside another (L37)",
+        details: "The hosts are on this machine and share its CPUs; numbers of hosts for which it \
+                  has too few CPUs are left out. It needs root, etcd (package etcd-server) and \
+                  mpich. A round takes about two minutes.",
+        takes: &[Seconds, Backend],
+        ..with!(hydro::Hydro)
     },
     Experiment {
         name: "speedup",
@@ -152,10 +161,28 @@ pub const EXPERIMENTS: [Experiment; 35] = [
         ..plain!(noise::run)
     },
     Experiment {
+        name: "slow-network",
+        about: "Where gangs lose: 8 jobs that wait for a slow network (Strazdins and Uhlmann)",
+        details: "Two hosts are on this machine, each with one CPU, and a network between the jobs' \
+                  ranks that is as slow as the paper's. It needs root, etcd (package etcd-server), \
+                  mpich, and tc (package iproute2). A round takes about two minutes.",
+        takes: &[Seconds, Backend],
+        ..with!(slow_network::SlowNetwork)
+    },
+    Experiment {
         name: "slices",
         about: "What gangs cost by the length of slices, for each backend and three programs",
         takes: &[Seconds, Threads, Plain, Backend, Paper],
         ..with!(slices::Slices)
+    },
+    Experiment {
+        name: "skew",
+        about: "Gangs on two hosts whose clocks differ: where the benefit ends",
+        details: "Both hosts are on this machine, each with one CPU; the daemon of one is made to \
+                  read the clock wrongly. It needs root, etcd (package etcd-server) and mpich. A \
+                  round takes about two minutes.",
+        takes: &[Seconds, Backend],
+        ..with!(skew::Skew)
     },
     Experiment {
         name: "users",

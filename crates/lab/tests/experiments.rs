@@ -462,33 +462,3 @@ fn needs_root_a_hostile_user_is_reported_by_his_attacks() {
     assert!(table.contains("forks (It has jobs that fork all the time.) The victims"), "{table}");
     assert!(table.contains("12 of 15 attacks."), "{table}");
 }
-
-#[test]
-fn needs_root_hosts_of_a_cluster_are_measured() {
-    if !gangd_is_there() {
-        return;
-    }
-    let output = lab("hosts --noisy --runs 1 --seconds 1 --trials 1 --away 2 --json -");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    let lacks = ["install etcd-server", "install the package", "needs a CPU"];
-    if lacks.iter().any(|it| errors.contains(it)) {
-        skipped(errors);
-        return;
-    }
-    assert!(output.status.success(), "{errors}");
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let expected = [
-        "switches of two spanning jobs",
-        "a spanning job beside local ones",
-        "first slots",
-        "etcd away",
-        "messages between hosts",
-    ];
-    assert_eq!(conditions(&report), expected);
-    for condition in expected {
-        assert!(figure(&report, condition, "samples") > 0.0, "{report}");
-    }
-    let measures = report["measures"].as_array().unwrap();
-    assert_eq!(measures.len(), 9, "{report}");
-    assert!(measures.iter().all(|it| it["measured"]["value"].is_f64()), "{report}");
-}

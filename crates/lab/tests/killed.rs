@@ -101,16 +101,15 @@ impl Drop for Lab {
     }
 }
 
-/// The directory of the lab's that a daemon has its socket in, or etcd its data.
+/// The directory of the lab's that a daemon has its socket in, etcd its data, or a rank its page.
 fn runtime_dir(pid: u32) -> Option<PathBuf> {
     let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
-    let is_before = |word: &&str| !["--socket", "--data-dir"].contains(word);
-    let place = Path::new(line.split('\0').skip_while(is_before).nth(1)?);
     let is_the_labs = |dir: &&Path| {
         let name = dir.file_name().and_then(|name| name.to_str());
         name.is_some_and(|name| name.starts_with("gang-lab-"))
     };
-    place.ancestors().find(is_the_labs).map(Path::to_owned)
+    line.split('\0')
+        .find_map(|word| Path::new(word).ancestors().find(is_the_labs).map(Path::to_owned))
 }
 
 /// The memory that ranks share as files, which Open MPI leaves behind where it is killed.
@@ -203,6 +202,22 @@ fn needs_root_hosts_and_etcd_end_with_a_killed_lab() {
         Ok(there) => lab.kill(&there),
         Err(said) => {
             let reasons = ["install etcd-server", "needs a CPU"];
+            assert!(reasons.iter().any(|reason| said.contains(reason)), "{said}");
+            skipped(said);
+        }
+    }
+}
+
+#[test]
+fn needs_root_ranks_in_a_network_end_with_a_killed_lab() {
+    if !gangd_is_there() {
+        return;
+    }
+    let mut lab = Lab::start("slow-network --noisy --runs 1 --jobs 2 --seconds 60");
+    match lab.until_there(&[("sleep", 1), ("exchange", 2)]) {
+        Ok(there) => lab.kill(&there),
+        Err(said) => {
+            let reasons = ["install ", "needs a CPU", "no network could be made"];
             assert!(reasons.iter().any(|reason| said.contains(reason)), "{said}");
             skipped(said);
         }

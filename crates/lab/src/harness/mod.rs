@@ -4,6 +4,8 @@
 //! Nothing in this room knows an experiment, nor a figure that gangd promises.
 
 pub mod alternate;
+pub mod apart;
+pub mod bed;
 mod budget;
 pub mod child;
 pub mod compiled;
@@ -16,6 +18,7 @@ pub mod host;
 pub mod journal;
 pub mod lab;
 pub mod machine;
+pub mod network;
 pub mod noise;
 pub mod onlookers;
 pub mod options;

@@ -42,6 +42,11 @@ pub fn mean_sd(samples: &[f64]) -> Option<(f64, f64)> {
     Some((mean, sd))
 }
 
+/// The sample at a part of samples in order, from 0 to 1. There must be one.
+pub fn quantile(sorted: &[f64], part: f64) -> f64 {
+    sorted[((sorted.len() - 1) as f64 * part).round() as usize]
+}
+
 /// The mean with its interval.
 pub fn mean(samples: &[f64]) -> Option<Estimate> {
     let (mean, sd) = mean_sd(samples)?;
@@ -141,6 +146,14 @@ mod tests {
 
     fn near(a: f64, b: f64) -> bool {
         (a - b).abs() < 1e-3 * b.abs().max(1.0)
+    }
+
+    #[test]
+    fn parts_of_samples_in_order() {
+        let samples: Vec<f64> = (0..=100).map(f64::from).collect();
+        let parts = [0.0, 0.5, 0.99, 1.0].map(|it| quantile(&samples, it));
+        assert_eq!(parts, [0.0, 50.0, 99.0, 100.0]);
+        assert_eq!(quantile(&[7.0], 0.99), 7.0);
     }
 
     #[test]

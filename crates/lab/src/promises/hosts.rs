@@ -5,7 +5,6 @@
 //! Both hosts are on this machine ([`bed`]), so that they have one clock. What hosts with clocks of
 //! their own add is how far apart these are.
 
-mod bed;
 mod messages;
 
 use std::collections::BTreeSet;
@@ -17,15 +16,16 @@ use gang_linux::clock::utc_ns;
 use gang_protocol::error::ClientError;
 use gang_protocol::v1;
 
-use bed::{Ahead, Bed, HOSTS, Job, fill, spanning};
-
 use crate::harness::alternate::{Condition, alternate};
+use crate::harness::apart::{self, APART_P50, APART_P99};
+use crate::harness::bed::{self, Ahead, Bed, Job, fill};
 use crate::harness::lab::Lab;
 use crate::harness::report::{Promise, Report};
-use crate::harness::samples::{Figures, Sample};
+use crate::harness::samples::Sample;
+use crate::harness::stats::quantile;
 use crate::promises::list;
 use crate::workload::arrivals::SlotPage;
-use crate::workload::{LONGEST, seconds};
+use crate::workload::{LONGEST, ranks, seconds};
 
 const SWITCHES: &str = "switches of two spanning jobs";
 const SHARE: &str = "a spanning job beside local ones";
@@ -33,10 +33,8 @@ const FIRST: &str = "first slots";
 const AWAY: &str = "etcd away";
 const MESSAGES: &str = "messages between hosts";
 
-/// Slices that both hosts began, slots, jobs, slots that were due, and rounds of messages.
-const SAMPLES: &str = "samples";
-const APART_P50: &str = "apart_us_p50";
-const APART_P99: &str = "apart_us_p99";
+/// Slots, jobs, slots that were due, and rounds of messages.
+pub const SAMPLES: &str = apart::SAMPLES;
 const DEVIATION: &str = "deviation_percent";
 const FIRST_MAX: &str = "first_slot_ms_max";
 const MISSED: &str = "slots_missed";
@@ -51,10 +49,8 @@ const WITHOUT: Duration = Duration::from_secs(60);
 const QUICK_TRIALS: u64 = 5;
 const QUICK_WITHOUT: Duration = Duration::from_secs(8);
 
-/// Daemons keep the last 1,024 switches, and the last 2,048 slices.
+/// Daemons keep the last 2,048 slices.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
-/// Fewer switches than these say nothing about their distribution.
-const FEWEST_SWITCHES: usize = 20;
 /// Between two tries to register a job.
 const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 /// Between two looks at slot pages.
@@ -92,7 +88,8 @@ impl Hosts {
     pub fn run(&self, lab: &Lab) -> Result<Report> {
         lab.needs_gangd("plain Linux has no jobs that span hosts")?;
         bed::needs()?;
-        messages::needs()?;
+        bed::two_hosts()?;
+        ranks::needs()?;
         let quick = lab.options.quick;
         let trials = self.trials.unwrap_or(if quick { QUICK_TRIALS } else { TRIALS });
         let away = self.away.unwrap_or(if quick { QUICK_WITHOUT } else { WITHOUT });
@@ -142,66 +139,15 @@ fn length(lab: &Lab, long: Duration, quick: Duration) -> Duration {
     lab.seconds_asked().unwrap_or(if lab.options.quick { quick } else { long })
 }
 
-/// A part of samples in order, from 0 to 1.
-fn quantile(sorted: &[f64], part: f64) -> f64 {
-    sorted[((sorted.len() - 1) as f64 * part).round() as usize]
-}
-
 /// Two spanning jobs alternate.
 fn switches(lab: &Lab) -> Result<Sample> {
     let length = length(lab, Duration::from_secs(30), Duration::from_secs(8));
-    let bed = Bed::start(lab)?;
+    let bed = Bed::start(lab, &bed::Settings::two_hosts()?)?;
     let _ahead = Ahead::of_gangs()?;
     let _jobs = [bed.spanning_job("one")?, bed.spanning_job("other")?];
     bed.settle(0.5)?;
-    let slice_ns = bed.client(0)?.status()?.status.slice_ns;
-    let mut looks = [0, 1].map(|_| (utc_ns() as i64, Vec::new()));
-    let end = Instant::now() + length;
-    loop {
-        let left = end.saturating_duration_since(Instant::now());
-        std::thread::sleep(left.min(BETWEEN_LOOKS));
-        for (host, (since_ns, all)) in looks.iter_mut().enumerate() {
-            let seen = bed.client(host)?.switches(*since_ns)?.switches;
-            *since_ns = seen.iter().map(|switch| switch.asked_ns).max().unwrap_or(*since_ns);
-            all.extend(seen);
-        }
-        if left.is_zero() {
-            break;
-        }
-    }
-    let [(_, of_a), (_, of_b)] = looks;
-    Ok(bed.sample()?.with_all(apart(&of_a, &of_b, slice_ns)?))
-}
-
-/// How far apart two hosts began the same slices: when their switches began, and when the threads
-/// of the slice were in it.
-fn apart(of_a: &[v1::Switch], of_b: &[v1::Switch], slice_ns: i64) -> Result<Figures> {
-    let begins = |switch: &&v1::Switch| switch.raises > 0 && switch.asked_ns % slice_ns == 0;
-    let pairs: Vec<(&v1::Switch, &v1::Switch)> = of_a
-        .iter()
-        .filter(begins)
-        .filter_map(|a| Some((a, of_b.iter().filter(begins).find(|b| b.asked_ns == a.asked_ns)?)))
-        .collect();
-    ensure!(
-        pairs.len() >= FEWEST_SWITCHES,
-        "the hosts hardly began slices together: {} times",
-        pairs.len()
-    );
-    let sorted = |of: fn(&v1::Switch) -> i64| {
-        let apart = pairs.iter().map(|(a, b)| (of(a) - of(b)).abs() as f64 / 1e3);
-        let mut apart: Vec<f64> = apart.collect();
-        apart.sort_by(f64::total_cmp);
-        apart
-    };
-    let (began, raised) = (sorted(|it| it.began_ns), sorted(|it| it.raised_ns));
-    Ok(Figures::from([
-        (SAMPLES, pairs.len() as f64),
-        ("began_apart_us_p50", quantile(&began, 0.5)),
-        ("began_apart_us_p99", quantile(&began, 0.99)),
-        (APART_P50, quantile(&raised, 0.5)),
-        (APART_P99, quantile(&raised, 0.99)),
-        ("apart_us_max", quantile(&raised, 1.0)),
-    ]))
+    let apart = apart::of_hosts(&bed, length, Duration::ZERO)?;
+    Ok(bed.sample()?.with_all(apart))
 }
 
 /// Two pairs of ranks that send messages.
@@ -226,7 +172,7 @@ fn had(bed: &Bed, host: usize, job: i64) -> Result<Had> {
 fn share(lab: &Lab) -> Result<Sample> {
     const DUE: f64 = 0.5;
     let length = length(lab, Duration::from_secs(60), Duration::from_secs(10));
-    let bed = Bed::start(lab)?;
+    let bed = Bed::start(lab, &bed::Settings::two_hosts()?)?;
     let _ahead = Ahead::of_gangs()?;
     let local = bed.local_jobs()?;
     let job = bed.spanning_job("spanning")?;
@@ -261,7 +207,7 @@ fn share(lab: &Lab) -> Result<Sample> {
 
 /// Spanning jobs come, one after the other, beside a job of one host on each.
 fn first_slots(lab: &Lab, trials: u64) -> Result<Sample> {
-    let bed = Bed::start(lab)?;
+    let bed = Bed::start(lab, &bed::Settings::two_hosts()?)?;
     let _ahead = Ahead::of_gangs()?;
     let _local = bed.local_jobs()?;
     let [mut waited, mut registering, mut joined, mut agreed] = [const { Vec::new() }; 4];
@@ -276,7 +222,7 @@ fn first_slots(lab: &Lab, trials: u64) -> Result<Sample> {
             // New connections are accepted in gaps alone.
             let mut clients = bed.clients()?;
             let asked = Instant::now();
-            match clients[0].register_spanning(spanning("comes", 100)) {
+            match clients[0].register_spanning(bed.spanning("comes", 100)) {
                 Ok(registered) => break (clients, registered, asked.elapsed()),
                 Err(error) if began.elapsed() < SLOT_LIMIT && may_try_again(&error) => tries += 1,
                 Err(error) => return Err(error.into()),
@@ -335,7 +281,7 @@ fn first_common_slot(pages: &[SlotPage], since: Instant) -> Result<Duration> {
 /// etcd is killed under load, and started again.
 fn without_etcd(lab: &Lab, away: Duration) -> Result<Sample> {
     let beside = length(lab, Duration::from_secs(20), Duration::from_secs(4));
-    let mut bed = Bed::start(lab)?;
+    let mut bed = Bed::start(lab, &bed::Settings::two_hosts()?)?;
     let _ahead = Ahead::of_gangs()?;
     let local = bed.local_jobs()?;
     let job = bed.spanning_job("spanning")?;
@@ -345,7 +291,7 @@ fn without_etcd(lab: &Lab, away: Duration) -> Result<Sample> {
     let mut slots = Slots { job: job.id, frame, hosts: Default::default() };
     let ran_out = |bed: &Bed| -> Result<i64> {
         let of = |host| Ok(bed.client(host)?.status()?.status.switches.ran_out);
-        (0..HOSTS.len()).map(of).sum()
+        bed.each().map(of).sum()
     };
     let before = slots.per_s(&bed, beside, |_| Ok(()))?;
     slots.expect_the_same();
@@ -355,7 +301,7 @@ fn without_etcd(lab: &Lab, away: Duration) -> Result<Sample> {
     let during = slots.per_s(&bed, away, |bed| {
         if refusal.is_none() {
             let asked = Instant::now();
-            let answer = bed.client(0)?.register_spanning(spanning("comes", 1));
+            let answer = bed.client(0)?.register_spanning(bed.spanning("comes", 1));
             refusal = Some((asked.elapsed(), answer));
         }
         Ok(())
@@ -392,7 +338,7 @@ fn without_etcd(lab: &Lab, away: Duration) -> Result<Sample> {
 fn until_registered(bed: &Bed) -> Result<Duration> {
     let began = Instant::now();
     loop {
-        match bed.client(0)?.register_spanning(spanning("comes", 1)) {
+        match bed.client(0)?.register_spanning(bed.spanning("comes", 1)) {
             Ok(_) => return Ok(began.elapsed()),
             Err(error) if began.elapsed() < BACK_LIMIT && may_try_again(&error) => {}
             Err(error) => return Err(error).context("registering a job with etcd there again"),
@@ -445,9 +391,8 @@ impl Slots {
         length: Duration,
         mut after_look: impl FnMut(&Bed) -> Result<()>,
     ) -> Result<f64> {
-        let look = |_| -> Result<Vec<Had>> {
-            (0..HOSTS.len()).map(|host| had(bed, host, self.job)).collect()
-        };
+        let look =
+            |_| -> Result<Vec<Had>> { bed.each().map(|host| had(bed, host, self.job)).collect() };
         let before = look(())?;
         let end = Instant::now() + length;
         loop {
@@ -519,35 +464,6 @@ impl OfHost {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn switch(asked_ns: i64, raises: i64, late_ns: i64) -> v1::Switch {
-        let (began_ns, raised_ns) = (asked_ns + late_ns, asked_ns + 2 * late_ns);
-        let (switcher, number, lowered_ns, lowers) = (0, 0, began_ns, 1);
-        v1::Switch { switcher, number, asked_ns, began_ns, lowered_ns, raised_ns, lowers, raises }
-    }
-
-    #[test]
-    fn switches_of_the_same_slice_are_compared() {
-        let of = |late_ns: i64| -> Vec<v1::Switch> {
-            let slices = (1..=40).map(|slice| switch(slice * 1_000, 1, late_ns));
-            // A gap begins, and ends.
-            slices.chain([switch(500, 0, 9), switch(1_500, 1, 9)]).collect()
-        };
-        let figures = apart(&of(100), &of(350), 1_000).unwrap();
-        assert_eq!((figures[SAMPLES], figures["began_apart_us_p50"]), (40.0, 0.25));
-        assert_eq!((figures[APART_P50], figures["apart_us_max"]), (0.5, 0.5));
-        assert!(apart(&of(100), &[], 1_000).is_err());
-    }
-
-    #[test]
-    fn parts_of_samples_in_order() {
-        let samples: Vec<f64> = (0..=100).map(f64::from).collect();
-        assert_eq!(
-            [0.0, 0.5, 0.99, 1.0].map(|it| quantile(&samples, it)),
-            [0.0, 50.0, 99.0, 100.0]
-        );
-        assert_eq!(quantile(&[7.0], 0.99), 7.0);
-    }
 
     #[test]
     fn slots_that_a_frame_before_had_are_due() {

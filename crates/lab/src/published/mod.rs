@@ -4,10 +4,13 @@
 pub mod batch;
 pub mod deadlines;
 pub mod holes;
+pub mod hydro;
 pub mod noise;
 pub mod overhead;
 pub mod priority;
+pub mod skew;
 pub mod slices;
+pub mod slow_network;
 pub mod solvers;
 pub mod speedup;
 pub mod stream;

@@ -15,6 +15,7 @@ pub mod hog;
 pub mod matmul;
 pub mod own;
 pub mod phases;
+pub mod ranks;
 pub mod release;
 pub mod rendezvous;
 pub mod scan;

@@ -1,4 +1,5 @@
-//! Two hosts of a cluster on this machine, each with one CPU and a daemon, and etcd on loopback.
+//! Hosts of a cluster on this machine, each with CPUs and a daemon of its own, and etcd on
+//! loopback.
 //!
 //! etcd stands for other machines. So it runs before the gangs, as the lab does while it measures,
 //! and behind all that switches them.
@@ -19,14 +20,13 @@ use tempfile::TempDir;
 
 use crate::harness::child::Running;
 use crate::harness::daemon::{Daemon, DaemonOptions, runtime_dir};
-use crate::harness::host::Host;
+use crate::harness::host::{Host, Place};
 use crate::harness::lab::Lab;
 use crate::harness::machine::allowed_cpus;
 use crate::harness::samples::Sample;
 use crate::harness::users::needs_root;
 use crate::harness::wait;
 
-pub const HOSTS: [&str; 2] = ["a", "b"];
 const CLUSTER: &str = "lab";
 /// Above gangs, below the daemons' own threads.
 const PRIORITY: u32 = 2;
@@ -50,9 +50,30 @@ pub fn needs() -> Result<()> {
         let version = Command::new(program).arg("--version").stdout(Stdio::null()).status();
         ensure!(version.is_ok(), "there is no {program}: install util-linux");
     }
-    let cpus = allowed_cpus()?.len();
-    ensure!(cpus >= HOSTS.len(), "each of two hosts needs a CPU, and there is {cpus}");
     Ok(())
+}
+
+/// Two hosts of one CPU each.
+pub fn two_hosts() -> Result<Vec<Place>> {
+    let cpus = allowed_cpus()?;
+    let places = Place::several(2, 1, &cpus);
+    places.with_context(|| format!("each of two hosts needs a CPU, and there is {}", cpus.len()))
+}
+
+/// The hosts of a bed, and how their daemons are started.
+#[derive(Default)]
+pub struct Settings {
+    pub places: Vec<Place>,
+    /// Of each of them, but for the host.
+    pub daemon: DaemonOptions,
+    /// How far the last host reads the clock ahead.
+    pub clock_error: Duration,
+}
+
+impl Settings {
+    pub fn two_hosts() -> Result<Settings> {
+        Ok(Settings { places: two_hosts()?, ..Settings::default() })
+    }
 }
 
 /// etcd, with a directory of its own. It ends when this is dropped, and with the lab.
@@ -173,18 +194,18 @@ pub struct Bed {
 }
 
 impl Bed {
-    /// Starts etcd and both daemons, and waits until each follows the cluster.
-    pub fn start(lab: &Lab) -> Result<Bed> {
+    /// Starts etcd and the daemons, and waits until each follows the cluster.
+    pub fn start(lab: &Lab, settings: &Settings) -> Result<Bed> {
         let dir = runtime_dir().context("making a directory for etcd")?;
         let etcd = Etcd::start(dir.path().join("etcd"))?;
-        let cpus = allowed_cpus()?;
-        let host = |(name, &cpu): (&&str, &usize)| Host {
+        let last = settings.places.len().saturating_sub(1);
+        let host = |(number, place): (usize, &Place)| Host {
             cluster: CLUSTER.into(),
-            name: (*name).into(),
-            cpu,
+            place: place.clone(),
             etcd: etcd.url(),
+            clock_error: if number == last { settings.clock_error } else { Duration::ZERO },
         };
-        let hosts: Vec<Host> = HOSTS.iter().zip(&cpus).map(host).collect();
+        let hosts: Vec<Host> = settings.places.iter().enumerate().map(host).collect();
         let config = dir.path().join("gangd.toml");
         fs::write(&config, hosts[0].configuration()).context("writing a configuration")?;
         let end = Instant::now() + START_LIMIT;
@@ -200,16 +221,17 @@ impl Bed {
             }
         }
         let options = |host: &Host| {
-            lab.settings(DaemonOptions { host: Some(host.clone()), ..DaemonOptions::default() })
+            lab.settings(DaemonOptions { host: Some(host.clone()), ..settings.daemon.clone() })
         };
         let daemons: Vec<Daemon> =
             hosts.iter().map(|host| lab.daemon(&options(host))).collect::<Result<_>>()?;
         let bed = Bed { daemons, hosts, etcd, dir };
         wait_until("each host follows the cluster", || {
             let follows = |host: &v1::Host| host.is_alive && host.unwilling.is_none();
-            let all = (0..HOSTS.len()).map(|host| bed.cluster(host));
+            let all = bed.each().map(|host| bed.cluster(host));
             let all: Vec<v1::Cluster> = all.collect::<Result<_>>()?;
-            Ok(all.iter().all(|it| it.hosts.len() == HOSTS.len() && it.hosts.iter().all(follows)))
+            let hosts = bed.hosts.len();
+            Ok(all.iter().all(|it| it.hosts.len() == hosts && it.hosts.iter().all(follows)))
         })?;
         Ok(bed)
     }
@@ -219,9 +241,13 @@ impl Bed {
         self.dir.path()
     }
 
-    /// The hosts, each with its CPU.
-    pub fn cpus(&self) -> Vec<(&str, usize)> {
-        self.hosts.iter().map(|host| (host.name.as_str(), host.cpu)).collect()
+    pub fn places(&self) -> impl Iterator<Item = &Place> {
+        self.hosts.iter().map(|host| &host.place)
+    }
+
+    /// The hosts by their numbers.
+    pub fn each(&self) -> std::ops::Range<usize> {
+        0..self.hosts.len()
     }
 
     pub fn client(&self, host: usize) -> Result<Client> {
@@ -232,16 +258,16 @@ impl Bed {
         self.client(host)?.cluster()?.context("gangd says that it is in no cluster")
     }
 
-    /// Starts a program on the CPU of a host.
+    /// Starts a program on the CPUs of a host.
     fn compute(&self, host: usize) -> Result<Loop> {
-        let mut command = self.hosts[host].program("sh");
+        let mut command = self.hosts[host].place.program("sh");
         command.args(["-c", LOOP]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Ok(Loop(ends_with_its_parent(&mut command).spawn().context("starting a program")?))
     }
 
     pub fn compute_on_all(&self) -> Result<Vec<Loop>> {
-        (0..HOSTS.len()).map(|host| self.compute(host)).collect()
+        self.each().map(|host| self.compute(host)).collect()
     }
 
     /// A job of one host, for each host.
@@ -264,14 +290,31 @@ impl Bed {
     pub fn spanning_job(&self, name: &str) -> Result<Job> {
         let loops = self.compute_on_all()?;
         let mut clients = self.clients()?;
-        let id = clients[0].register_spanning(spanning(name, 100))?.job;
+        let id = clients[0].register_spanning(self.spanning(name, 100))?.job;
         fill(&mut clients, id, &loops)?;
         wait_until("a spanning job has slots on each host", || {
-            let slots = (0..HOSTS.len()).map(|host| Ok(self.client(host)?.show_job(id)?));
+            let slots = self.each().map(|host| Ok(self.client(host)?.show_job(id)?));
             let slots: Vec<v1::ShowJob_Reply> = slots.collect::<Result<_>>()?;
             Ok(slots.iter().all(|it| it.details.slots > 0))
         })?;
         Ok(Job { id, loops })
+    }
+
+    /// The registration of a job with all CPUs of all hosts.
+    pub fn spanning(&self, name: &str, weight: i64) -> v1::RegisterSpanning_Args {
+        let cpus = self.places().map(|place| {
+            let (host, cpus) = (place.name.clone(), place.cpus.len() as i64);
+            v1::HostCpus { host, cpus, ranks: None, allowed: None }
+        });
+        v1::RegisterSpanning_Args {
+            name: name.into(),
+            cpus: cpus.collect(),
+            class: v1::Class::batch,
+            weight,
+            on_host_lost: v1::OnHostLost::mark,
+            owner_uid: None,
+            launched_as: None,
+        }
     }
 
     /// A connection to each host, which has accepted it.
@@ -281,7 +324,7 @@ impl Bed {
             client.get_caller()?;
             Ok(client)
         };
-        (0..HOSTS.len()).map(client).collect()
+        self.each().map(client).collect()
     }
 
     /// Waits until spanning jobs have these parts of the frame; goes on where they do not come to
@@ -304,21 +347,21 @@ impl Bed {
     /// Waits until no host has a spanning job.
     pub fn until_over(&self) -> Result<()> {
         wait_until("the spanning job is over", || {
-            let jobs = (0..HOSTS.len()).map(|host| Ok(self.client(host)?.list_jobs()?.jobs));
+            let jobs = self.each().map(|host| Ok(self.client(host)?.list_jobs()?.jobs));
             let jobs: Vec<Vec<v1::Job>> = jobs.collect::<Result<_>>()?;
             let spans = |job: &v1::Job| job.name != "local";
             Ok(!jobs.iter().flatten().any(spans) && self.cluster(0)?.jobs.is_empty())
         })
     }
 
-    /// A sample of both daemons, with what they know of their clock.
+    /// A sample of all daemons, with what they know of their clock.
     pub fn sample(&self) -> Result<Sample> {
         let cluster = self.cluster(0)?;
         let clock = cluster.hosts.iter().find_map(|host| host.clock.as_ref());
         let clock = clock.context("no host knows how good its clock is")?;
         let (source, bound) = (&clock.source, Duration::from_nanos(clock.bound_ns as u64));
         let sentence = format!(
-            "Both hosts have one kernel and one clock, which {source} says is nearer to UTC than \
+            "The hosts have one kernel and one clock, which {source} says is nearer to UTC than \
              {bound:?}."
         );
         let notes = vec![sentence];
@@ -327,23 +370,8 @@ impl Bed {
     }
 }
 
-/// The registration of a job with a CPU of each host.
-pub fn spanning(name: &str, weight: i64) -> v1::RegisterSpanning_Args {
-    v1::RegisterSpanning_Args {
-        name: name.into(),
-        cpus: HOSTS
-            .map(|host| v1::HostCpus { host: host.into(), cpus: 1, ranks: None, allowed: None })
-            .into(),
-        class: v1::Class::batch,
-        weight,
-        on_host_lost: v1::OnHostLost::mark,
-        owner_uid: None,
-        launched_as: None,
-    }
-}
-
 /// Looks now and then until something is so.
-pub fn wait_until(what: &str, is_so: impl Fn() -> Result<bool>) -> Result<()> {
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
     wait::wait_until(what, || {
         let is = is_so()?;
         if !is {

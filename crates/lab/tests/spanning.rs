@@ -1,0 +1,90 @@
+//! The experiments on hosts of a cluster, at their smallest: that they run to their end and report
+//! what they promise to report. No figure is judged here, but the clocks that are made to differ.
+
+mod lab;
+
+use gang_harness::skipped;
+use lab::{conditions, figure, gangd_is_there, lab};
+use serde_json::Value;
+
+/// The report of an experiment; none where this machine lacks what it needs, which is said.
+fn of_hosts(line: &str) -> Option<Value> {
+    if !gangd_is_there() {
+        return None;
+    }
+    let output = lab(&format!("{line} --noisy --runs 1 --json -"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let lacks = ["install ", "needs a CPU", "no network could be made"];
+    if lacks.iter().any(|it| errors.contains(it)) {
+        skipped(errors);
+        return None;
+    }
+    assert!(output.status.success(), "{errors}");
+    Some(serde_json::from_slice(&output.stdout).unwrap())
+}
+
+#[test]
+fn needs_root_hosts_of_a_cluster_are_measured() {
+    let Some(report) = of_hosts("hosts --seconds 1 --trials 1 --away 2") else { return };
+    let expected = [
+        "switches of two spanning jobs",
+        "a spanning job beside local ones",
+        "first slots",
+        "etcd away",
+        "messages between hosts",
+    ];
+    assert_eq!(conditions(&report), expected);
+    for condition in expected {
+        assert!(figure(&report, condition, "samples") > 0.0, "{report}");
+    }
+    let measures = report["measures"].as_array().unwrap();
+    assert_eq!(measures.len(), 9, "{report}");
+    assert!(measures.iter().all(|it| it["measured"]["value"].is_f64()), "{report}");
+}
+
+#[test]
+fn needs_root_hosts_whose_clocks_differ_switch_apart() {
+    let Some(report) = of_hosts("skew --seconds 2 --errors 0ms,20ms") else { return };
+    let apart = "two pairs, gangs, clocks 20ms apart";
+    let gangs = ["two pairs, gangs, one clock", apart];
+    assert_eq!(
+        conditions(&report),
+        [&["one pair alone", "two pairs, plain Linux"][..], &gangs].concat()
+    );
+    for condition in conditions(&report) {
+        assert!(figure(&report, condition, "rounds_per_s") >= 0.0, "{report}");
+    }
+    for condition in gangs {
+        assert!(figure(&report, condition, "samples") > 0.0, "{report}");
+    }
+    // The daemon is told nothing but the option: so it took it.
+    assert!(figure(&report, apart, "began_apart_us_p50") > 10_000.0, "{report}");
+}
+
+#[test]
+fn needs_root_a_code_of_hydrodynamics_runs_on_hosts() {
+    let Some(report) = of_hosts("hydro --seconds 0.5 --side 64 --hosts 1,2,1024") else { return };
+    let expected = ["1 host", "2 hosts"].map(|hosts| {
+        ["alone", "two, plain Linux", "two, gangs"].map(|programs| format!("{hosts}, {programs}"))
+    });
+    assert_eq!(conditions(&report), expected.as_flattened());
+    for condition in conditions(&report) {
+        assert!(figure(&report, condition, "steps_per_s") > 0.0, "{report}");
+    }
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("1024 hosts: each needs a CPU"), "{report}");
+}
+
+#[test]
+fn needs_root_jobs_wait_for_a_slow_network() {
+    let line = "slow-network --seconds 0.5 --jobs 2 --mbit 50 --compute 1ms --bytes 20000";
+    let Some(report) = of_hosts(line) else { return };
+    let expected = ["one job alone", "plain Linux", "gangs without filling", "gangs"];
+    assert_eq!(conditions(&report), expected);
+    for condition in expected {
+        assert!(figure(&report, condition, "rounds_per_s") > 0.0, "{report}");
+        assert!(figure(&report, condition, "cpus_used") > 0.0, "{report}");
+    }
+    // 50 Mbit/s carry both messages of a round in 6.4 ms.
+    assert!(figure(&report, "plain Linux", "rounds_per_s") < 200.0, "{report}");
+}

@@ -3,7 +3,7 @@
 use etcd_client::{AlarmAction, AlarmOptions, AlarmType, DeleteOptions};
 use gang_cluster::change::{Refused, Wish};
 use gang_cluster::keys::Keys;
-use gang_cluster::store::{Op, Txn};
+use gang_cluster::store::{Op, Outcome, Txn};
 use gang_etcd::{Find, LeaveError, commit, init, leave, user_of};
 use gang_harness::etcd::Etcd;
 use gang_harness::{wait_for, wait_until};
@@ -20,13 +20,17 @@ fn full_etcd_costs_no_slot_and_takes_changes_once_it_has_room() {
     wait_until("both join", || a.is_in() && b.is_in());
     let id = a.register(&job("one", &[("a", 1), ("b", 1)]));
     wait_until("b has the job, too", || b.cpus_of(id).is_some());
-    runtime.block_on(async {
-        let mut client = address(&etcd).connect().await.expect("a connection");
-        for at in 0..64 {
-            let (key, value) = (format!("/other/{at}"), "x".repeat(100_000));
-            let ops = vec![Op::Put { key, value, leased: false }];
-            let _ = commit(&mut client, &Txn { compares: Vec::new(), ops }, 0).await;
-        }
+    let mut at = 0;
+    wait_until("it is full", || {
+        at += 1;
+        let (key, value) = (format!("/other/{at}"), "x".repeat(100_000));
+        let ops = vec![Op::Put { key, value, leased: false }];
+        let put = async {
+            let mut client = address(&etcd).connect().await?;
+            commit(&mut client, &Txn { compares: Vec::new(), ops }, 0).await
+        };
+        let put: Result<Outcome, gang_etcd::Error> = runtime.block_on(put);
+        matches!(put, Ok(Outcome::Refused(why)) if why.contains("space exceeded"))
     });
     let why = wait_for("a change is refused", || {
         match a.wish(Wish::Register(job("two", &[("a", 1), ("b", 1)]))) {

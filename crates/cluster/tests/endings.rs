@@ -445,7 +445,7 @@ fn host_whose_clock_was_bad_comes_back_once_it_is_clearly_better() {
     }
 }
 
-/// What there is to lose: the slots of this host, and the jobs of the registry.
+/// The slots of this host and the jobs of the registry, which there are to lose.
 fn had(cluster: &Cluster) -> (usize, usize) {
     (cluster.member.slots(cluster.first()).len(), cluster.view().all_entries().count())
 }

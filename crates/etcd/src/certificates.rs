@@ -42,7 +42,7 @@ pub enum CertificateError {
     Certificate(#[from] rcgen::Error),
 }
 
-/// Who signs the others.
+/// The one that signs the others.
 struct Signer {
     certificate: Certificate,
     key: KeyPair,

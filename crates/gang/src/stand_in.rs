@@ -245,7 +245,7 @@ impl StandIn {
                 self.ended = Some(status);
             } else {
                 was_continued = true;
-                // What it had not seen it may have lost, in a stop that we were too late to see.
+                // A signal that it had not seen may be lost, in a stop that we saw too late.
                 let lost = self.owed.take();
                 if let Some(signal) = self.unseen.take().or(lost) {
                     self.send(signal);

@@ -16,7 +16,7 @@ pub struct TwoHosts<P> {
     folder: tempfile::TempDir,
 }
 
-/// What a host has otherwise than its machine.
+/// The differences of a host from its machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Own<'a> {
     /// Files that it sees in place of others: each with its text.

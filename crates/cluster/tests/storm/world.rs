@@ -991,21 +991,10 @@ impl World {
         let key = self.keys.of(&Key::Entries(job));
         let items = self.etcd.snapshot(&key).items;
         let Some(item) = items.iter().find(|item| item.key == key) else { return };
-        let newer = self.rng.bool();
-        let bad = match newer {
-            true => item.value.replace("\"v\":1", "\"v\":9"),
-            false => item.value[..item.value.len() / 2].to_owned(),
-        };
         self.tally.count("corrupt");
         self.is_spoiled = true;
         self.spoiled.insert(job);
-        self.etcd.write(&key, Some(bad));
-        let passes_ns = self.rng.u64(0..3 * SECOND);
-        self.pass(passes_ns);
-        let asks = self.any_host();
-        let wished = self.job();
-        self.ask(asks, Wish::Register(wished));
-        self.pass(passes_ns);
+        self.spoil_value(&key, &item.value);
         // Others may have been placed where the job was meanwhile: it is gone for good.
         let host = self
             .hosts
@@ -1021,6 +1010,21 @@ impl World {
         self.is_spoiled = false;
     }
 
+    /// A value is of a newer version, or cut short, for a while in which a job is wished.
+    fn spoil_value(&mut self, key: &str, whole: &str) {
+        let bad = match self.rng.bool() {
+            true => whole.replace("\"v\":1", "\"v\":9"),
+            false => whole[..whole.len() / 2].to_owned(),
+        };
+        self.etcd.write(key, Some(bad));
+        let passes_ns = self.rng.u64(0..3 * SECOND);
+        self.pass(passes_ns);
+        let asks = self.any_host();
+        let wished = self.job();
+        self.ask(asks, Wish::Register(wished));
+        self.pass(passes_ns);
+    }
+
     /// Somebody writes what cannot be read where all values depend on it. Nothing changes until it
     /// is as it was.
     fn spoil_for_all(&mut self) {
@@ -1031,19 +1035,9 @@ impl World {
         let key = self.keys.of(&key);
         let items = self.etcd.snapshot(&key).items;
         let Some(item) = items.iter().find(|item| item.key == key) else { return };
-        let bad = match self.rng.bool() {
-            true => item.value.replace("\"v\":1", "\"v\":9"),
-            false => item.value[..item.value.len() / 2].to_owned(),
-        };
         self.tally.count("corrupt for all");
         (self.is_spoiled, self.is_spoiled_for_all) = (true, true);
-        self.etcd.write(&key, Some(bad));
-        let passes_ns = self.rng.u64(0..3 * SECOND);
-        self.pass(passes_ns);
-        let asks = self.any_host();
-        let wished = self.job();
-        self.ask(asks, Wish::Register(wished));
-        self.pass(passes_ns);
+        self.spoil_value(&key, &item.value);
         self.etcd.write(&key, Some(item.value.clone()));
         self.check_registry();
         self.is_spoiled = false;

@@ -1,4 +1,4 @@
-//! What etcd lets a host do.
+//! The rights of a host in etcd.
 
 use gang_cluster::keys::{Key, Keys};
 use gang_cluster::store::{Op, Outcome, Txn};

@@ -41,7 +41,7 @@ fn full_etcd_costs_no_slot_and_takes_changes_once_it_has_room() {
     });
     assert!(why.contains("space exceeded"), "{why}");
     assert!(a.cpus_of(id).is_some() && b.cpus_of(id).is_some(), "the rows go on");
-    // What administrators do then (etcdctl compact, defrag, alarm disarm).
+    // As administrators do then (etcdctl compact, defrag, alarm disarm).
     runtime.block_on(async {
         let mut client = address(&etcd).connect().await.expect("a connection");
         let prefix = DeleteOptions::new().with_prefix();

@@ -85,7 +85,7 @@ struct Limit {
 /// The account of one job of Slurm.
 #[derive(Clone, Debug, Default)]
 pub struct Account {
-    /// What was counted of its gangs here, until it was heard that they have ended.
+    /// The time counted of its gangs here, until it was heard that they have ended.
     counted: BTreeMap<JobId, u64>,
     has_gangs: bool,
     out_of_slot_ns: u64,

@@ -30,7 +30,7 @@ const WITHIN: Duration = Duration::from_secs(20);
 /// The time between looks at a command that runs.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// What is read of a command's output: less than a pipe holds.
+/// So much is read of a command's output: less than a pipe holds.
 const OUTPUT_MAX: u64 = 32 * 1024;
 
 /// The way to Slurm.

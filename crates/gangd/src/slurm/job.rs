@@ -36,7 +36,7 @@ impl fmt::Display for SlurmJob {
     }
 }
 
-/// What is asked of squeue: fields of a fixed width each, so that a comment of any text moves none
+/// The question to squeue: fields of a fixed width each, so that a comment of any text moves none
 /// of the others. The comment is the last one.
 pub const FORMAT: &str =
     "TimeLimit:32,TimeUsed:32,StateCompact:16,NodeList:1024,admin_comment:2048";

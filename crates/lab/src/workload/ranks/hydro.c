@@ -1,6 +1,6 @@
 /* Shallow water on a square of cells, in strips of rows, one for each rank; the second argument is
    the side. Each step takes the halo of its neighbours, and the time step of all ranks. The scheme
-   is that of Lax and Friedrichs, on a torus; a drop falls now and then, so that waves never rest. */
+   is that of Lax and Friedrichs, on a torus; a drop falls now and then, and waves never rest. */
 #include <math.h>
 
 enum { FIELDS = 3, DROP_EVERY = 200 };

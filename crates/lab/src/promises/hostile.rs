@@ -55,10 +55,11 @@ const NUMBERS: u32 = 3;
 /// become gangs before.
 const LEAD: Duration = Duration::from_secs(4);
 const COMING: Duration = Duration::from_secs(2);
-/// Starts that may come too late, each with twice the time of the one before.
-const STARTS: usize = 4;
 /// Victims and attack go on for so long after the second look at them, which may come late.
 const TAIL: Duration = Duration::from_secs(3);
+/// Starts of which all but the last may come too late, each with twice the time of the one before,
+/// before the measurement and after it.
+const STARTS: u32 = 4;
 const STEP: &str = "100us";
 
 #[derive(Args, Debug, Clone, Default)]
@@ -234,6 +235,13 @@ impl Lost {
     }
 }
 
+/// Whether what was looked at was there when it was looked at.
+enum InTime {
+    Yes(Sample),
+    /// What came too late, or found that the victims had ended.
+    No(String),
+}
+
 /// Programs, and the numbers of the user who attacks.
 struct Cast<'a> {
     programs: &'a Programs,
@@ -242,26 +250,27 @@ struct Cast<'a> {
 
 impl Cast<'_> {
     fn measure(&self, lab: &Lab, attack: &Attack, attacks: bool) -> Result<Sample> {
-        let length = length(lab);
-        let mut lead = LEAD;
-        for _ in 0..STARTS {
-            let span = Span::after(lead, length + TAIL);
-            if let Some(sample) = self.measure_in(lab, &span, attack, attacks)? {
-                return Ok(sample);
+        let mut late = String::new();
+        for times in (0..STARTS).map(|start| 1 << start) {
+            let tail = TAIL * times;
+            let span = Span::after(LEAD * times, length(lab) + tail);
+            match self.measure_in(lab, &span, tail, attack, attacks)? {
+                InTime::Yes(sample) => return Ok(sample),
+                InTime::No(what) => late = what,
             }
-            lead *= 2;
         }
-        bail!("the victims did not become gangs within {} s", lead.as_secs() / 2)
+        bail!("too late {STARTS} times, at last: {late}")
     }
 
-    /// None where the victims came too late.
+    /// Victims and attack run for `span`, of which the `tail` is not measured.
     fn measure_in(
         &self,
         lab: &Lab,
         span: &Span,
+        tail: Duration,
         attack: &Attack,
         attacks: bool,
-    ) -> Result<Option<Sample>> {
+    ) -> Result<InTime> {
         let settings = lab.settings(DaemonOptions::default());
         let daemon = Daemon::start(self.programs, &settings)?;
         daemon.let_everybody_in()?;
@@ -276,7 +285,7 @@ impl Cast<'_> {
         let honest = self.gang(&daemon, *his, cpus, &format!("hog --threads {cpus}"), span)?;
         let ids = wait_for("three gangs", || watch.victims())?;
         if span.start_ns.saturating_sub(now_ns()) < COMING.as_nanos() as u64 {
-            return Ok(None);
+            return Ok(InTime::No("three gangs".into()));
         }
         let mut attackers = Vec::new();
         for &uid in self.attacker.iter().filter(|_| attacks) {
@@ -286,15 +295,24 @@ impl Cast<'_> {
             attackers.push(Running::start(as_user(&mut command, uid))?);
         }
         sleep_until_ns(span.start_ns);
-        let before = watch.look(&ids)?;
-        let answer = self.answer(&daemon, span)?;
-        sleep_until_ns(span.end_ns() - TAIL.as_nanos() as u64);
-        let after = watch.look(&ids)?;
+        let measured_until_ns = span.end_ns() - tail.as_nanos() as u64;
+        let mut looks = || {
+            let before = watch.look(&ids)?;
+            let answer = answer_time(&daemon, span.start_ns.midpoint(measured_until_ns))?;
+            sleep_until_ns(measured_until_ns);
+            anyhow::Ok((before, answer, watch.look(&ids)?))
+        };
+        let looks = looks();
+        let is_late = now_ns() > span.end_ns();
         let mut steps = 0;
         for victim in victims {
             let outcome: OwnOutcome = victim.outcome(span.deadline)?;
             steps += outcome.parts.iter().sum::<u64>();
         }
+        let (before, answer, after) = match looks {
+            Err(error) if is_late => return Ok(InTime::No(format!("{error:#}"))),
+            looks => looks?,
+        };
         honest.finish(span.deadline)?;
         let mut sample = after.since(&before, daemon.sample())?;
         sample.figures.extend([
@@ -312,7 +330,7 @@ impl Cast<'_> {
             let acts = [("acts_per_s", each_s(acts)), ("refused_per_s", each_s(refused))];
             sample.figures.extend(acts);
         }
-        Ok(Some(sample))
+        Ok(InTime::Yes(sample))
     }
 
     /// A gang of a user.
@@ -329,15 +347,15 @@ impl Cast<'_> {
         command.args(span.arguments());
         Running::start(as_user(&mut command, uid))
     }
+}
 
-    /// How long root waits for an answer, with a connection of its own, in the middle.
-    fn answer(&self, daemon: &Daemon, span: &Span) -> Result<Duration> {
-        sleep_until_ns(span.start_ns + (span.length - TAIL).as_nanos() as u64 / 2);
-        let begun = Instant::now();
-        let mut client = Client::connect_within(daemon.socket(), TIME_LIMIT)?;
-        client.status().context("asking for the status beside the attack")?;
-        Ok(begun.elapsed())
-    }
+/// How long root waits for an answer at a moment, with a connection of its own.
+fn answer_time(daemon: &Daemon, at_ns: u64) -> Result<Duration> {
+    sleep_until_ns(at_ns);
+    let begun = Instant::now();
+    let mut client = Client::connect_within(daemon.socket(), TIME_LIMIT)?;
+    client.status().context("asking for the status beside the attack")?;
+    Ok(begun.elapsed())
 }
 
 /// Looks at victims and daemon, by a connection that was there before the attack.

@@ -32,7 +32,7 @@ use gang_schedule::JobId;
 pub use self::job::SlurmJob;
 use self::{
     account::{Account, Gang, Outcome, SECOND},
-    commands::Slurm,
+    commands::{NoAnswer, Slurm},
 };
 use crate::{daemon::Daemon, history::Ended};
 
@@ -196,9 +196,16 @@ impl Accountant {
         let Some(account) = self.accounts.get_mut(&job) else { return true };
         let answer = match self.slurm.look(job) {
             Ok(answer) => answer,
-            Err(reason) => {
+            Err(NoAnswer::Silent(reason)) => {
                 account.failed(self.silence.begins(clock::monotonic_ns(), &reason));
                 return false;
+            }
+            // Others are asked for all the same.
+            Err(NoAnswer::Unreadable(reason)) => {
+                if account.refused(clock::monotonic_ns()) == 2 {
+                    tracing::warn!(%job, reason, "what Slurm says of a job cannot be read");
+                }
+                return true;
             }
         };
         self.silence.ends();

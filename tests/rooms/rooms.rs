@@ -248,11 +248,12 @@ const COLUMNS: usize = 100;
 #[test]
 fn comments_are_no_wider_than_code() {
     let mut wide = Vec::new();
-    let directories = ["crates", "tests"].map(|directory| root().join(directory));
-    for path in directories.iter().flat_map(|it| files_of(it, &["rs", "c", "h", "sh"])) {
+    let directories = ["crates", "etc", "tests"].map(|directory| root().join(directory));
+    let ends = ["rs", "c", "h", "sh", "toml", "varlink"];
+    for path in directories.iter().flat_map(|it| files_of(it, &ends)) {
         let text = fs::read_to_string(&path).unwrap();
         let marks: &[&str] = match path.extension() {
-            Some(end) if end == "sh" => &["#"],
+            Some(end) if ["sh", "toml", "varlink"].iter().any(|it| end == *it) => &["#"],
             Some(end) if end == "rs" => &["//"],
             _ => &["//", "/*", "* "],
         };

@@ -83,8 +83,7 @@ impl Accounts {
     /// Hands over a job that has ended; never waits.
     pub fn add(&self, ended: &Ended) {
         let Some(slurm_job) = ended.slurm_job.as_deref().and_then(SlurmJob::parse) else { return };
-        let out_of_slot_ns = ended.out_of_slot_ns.unwrap_or(0);
-        let gang = Gang { job: JobId(ended.job), out_of_slot_ns };
+        let gang = Gang { job: JobId(ended.job), out_of_slot_ns: ended.out_of_slot_ns };
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         let is_taken =
             thread.as_ref().is_some_and(|(to, _)| to.try_send((slurm_job, gang)).is_ok());

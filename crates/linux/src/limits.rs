@@ -394,7 +394,7 @@ mod tests {
         };
         let above = Group::at(&root).child(format!("programs-{}", std::process::id()));
         let groups = [above.child("same"), above.child("other")];
-        groups.iter().for_each(|group| group.create().unwrap());
+        [&above].into_iter().chain(&groups).for_each(|group| group.create().unwrap());
         let [same, other] = groups.each_ref().map(|group| group.path());
         let before = has_programs(&root, same).unwrap();
         attach(&first, above.path());

@@ -8,6 +8,7 @@ use gang_cluster::{
     keys::{Keys, is_name},
     record::{self, Users},
 };
+use gang_linux::own_files;
 
 use crate::{
     args::Args,
@@ -40,6 +41,10 @@ pub fn write_certificates(
 ) -> anyhow::Result<()> {
     let (cluster, _) = named(settings)?;
     let days = Duration::from_secs(u64::from(args.certificate_days) * 86_400);
+    // Whoever may put a key of his there would sign for all hosts.
+    fs::create_dir_all(directory)
+        .with_context(|| format!("cannot make {}", directory.display()))?;
+    own_files::check_directory_behind_links(directory)?;
     let (etcd, hosts) = (&args.etcd_name, &args.certificate_host);
     let wanted = gang_etcd::Wanted { cluster: &cluster.name, etcd, hosts, lasts: days };
     for file in gang_etcd::write_certificates(directory, &wanted)? {

@@ -1,6 +1,12 @@
 //! The cluster that the host belongs to, and how good its clock is.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{
+    fs,
+    io::Read,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, ensure};
 use gang_cluster::keys::is_name;
@@ -95,19 +101,30 @@ impl Cluster {
         };
         let tls = match &self.file.tls {
             Some([ca, certificate, key]) => {
-                Some(Tls { ca: read(ca)?, certificate: read(certificate)?, key: read(key)? })
+                Some(Tls { ca: read(ca)?, certificate: read(certificate)?, key: secret(key)? })
             }
             None => None,
         };
         let user = match &self.file.user {
             Some((user, file)) => {
-                let password = String::from_utf8_lossy(&read(file)?).trim().to_owned();
+                let password = String::from_utf8_lossy(&secret(file)?).trim().to_owned();
                 Some((user.clone(), password))
             }
             None => None,
         };
         Ok(Address { endpoints: self.file.endpoints.clone(), tls, user })
     }
+}
+
+/// Reads a file that says who this host is. One that everybody can read or write is no secret.
+fn secret(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let cannot = || format!("cannot read {}", path.display());
+    let mut file = fs::File::open(path).with_context(cannot)?;
+    let mode = file.metadata().with_context(cannot)?.mode();
+    ensure!(mode & 0o007 == 0, "{}: others may use it; chmod o= keeps them out", path.display());
+    let mut text = Vec::new();
+    file.read_to_end(&mut text).with_context(cannot)?;
+    Ok(text)
 }
 
 /// `[clock]`, as written.

@@ -1,3 +1,5 @@
+use std::os::unix::fs::PermissionsExt;
+
 use gang_schedule::UserId;
 
 use super::*;
@@ -326,6 +328,26 @@ fn times_have_units() {
     assert_eq!(gap("none"), Ok(GapSetting::Fixed(Gap::NONE)));
     for wrong in ["", "5", "ms", "-1ms", "1w", "1e400s", "infs"] {
         assert!(duration(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn secrets_that_others_can_read_are_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("password");
+    std::fs::write(&path, "secret\n").unwrap();
+    let file = format!(
+        "[cluster]\nname = 'lab'\nendpoints = ['http://etcd:2379']\nhost = 'a'\nuser = 'a'\n\
+         password_file = '{}'",
+        path.display()
+    );
+    let address = || settings(&file).unwrap().cluster.unwrap().address();
+    for (mode, is_secret) in [(0o600, true), (0o640, true), (0o644, false), (0o602, false)] {
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+        match address() {
+            Ok(read) => assert!(is_secret && read.user == Some(("a".into(), "secret".into()))),
+            Err(error) => assert!(!is_secret && error.to_string().contains("chmod"), "{error:#}"),
+        }
     }
 }
 

@@ -56,7 +56,7 @@ surroundings! {
         $RUN sh -c 'while echo y; do :; done' 2>/dev/null | head -n 1
         echo ${PIPESTATUS[*]}"#;
     substituted [] r#"
-        text=$($RUN sh -c '(sleep 0.1; echo late) & echo early; exit 4')
+        text=$($RUN sh -c '(until [ -e said ]; do :; done; echo late) & echo early; >said; exit 4')
         echo "$? $text""#;
     substituted_process [] r#"$RUN cat <($RUN echo one) - <<<two"#;
     in_background [] r#"

@@ -27,6 +27,7 @@ use crate::{
     script::{Event, Kind},
 };
 
+mod carrier;
 mod check;
 mod daemon;
 mod owners;
@@ -35,6 +36,8 @@ mod spanning;
 mod start;
 mod time;
 mod waiting;
+
+use carrier::HandedOn;
 
 const MS: u64 = 1_000_000;
 /// The owners of processes and jobs: root among them.
@@ -135,6 +138,7 @@ struct Daemon {
     rosters: BTreeMap<JobId, Roster>,
     lanes: Vec<Lane>,
     orders: Vec<Action>,
+    handed_on: HandedOn,
     pending: Vec<Pending>,
     /// When the conductor wakes (UTC).
     wakes_ns: u64,
@@ -295,6 +299,7 @@ impl World {
         for event in events {
             self.steps += 1;
             self.happen(*event);
+            self.carry_out();
             self.check();
             self.check_parts();
             let violations = std::mem::take(&mut self.machine.borrow_mut().violations);

@@ -141,8 +141,7 @@ impl World {
             }
             (Kind::Page, Some(job)) => {
                 self.hit(job, Moment::OpenPage);
-                let core = &mut self.daemon.as_mut().ok_or(Died)?.core;
-                let _ = core.open_page(job);
+                self.daemon.as_mut().ok_or(Died)?.open_page(job);
             }
             (Kind::Policy, Some(job)) => self.change_policy(job, b)?,
             (Kind::End, Some(job)) => self.end_unused(job),
@@ -152,7 +151,7 @@ impl World {
             (Kind::EndEntries, _) => self.end_entries(),
             _ => {}
         }
-        self.follow_orders();
+        self.carry_out();
         self.ring();
         Ok(())
     }
@@ -221,7 +220,7 @@ impl World {
     ) -> Result<(), Died> {
         let Some(daemon) = &mut self.daemon else { return Ok(()) };
         let Ok(record) = change(&mut daemon.core) else { return Ok(()) };
-        self.follow_orders();
+        self.carry_out();
         self.effect()?;
         if let Some(record) = record {
             self.machine.borrow_mut().records.insert(job, record);

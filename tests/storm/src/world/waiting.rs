@@ -378,7 +378,7 @@ impl World {
             | Pending::Moving { job: of, .. }
             | Pending::Regrouping { job: of, .. } => *of != job,
         });
-        self.follow_orders();
+        self.carry_out();
         if self.effect().is_err() {
             return;
         }

@@ -189,6 +189,10 @@ pub struct World {
     dies_after: Option<u32>,
     pub cells: Cells,
     pub steps: u64,
+    /// How often a daemon has died.
+    pub deaths: usize,
+    /// Users that had a job.
+    pub users: BTreeSet<UserId>,
     seed: u64,
 }
 
@@ -288,6 +292,8 @@ impl World {
             dies_after: None,
             cells: Cells::new(),
             steps: 0,
+            deaths: 0,
+            users: BTreeSet::new(),
             seed,
         };
         world.start();
@@ -328,7 +334,7 @@ impl World {
             None => Ok(()),
             Some(0) => {
                 self.dies_after = None;
-                self.daemon = None;
+                self.die();
                 Err(Died)
             }
             Some(left) => {
@@ -338,6 +344,11 @@ impl World {
         }
     }
 
+    fn die(&mut self) {
+        self.deaths += usize::from(self.daemon.take().is_some());
+    }
+
+    /// The conductor is asked for a moment of a job.
     fn hit(&mut self, job: JobId, moment: Moment) {
         let job = self.daemon.as_ref().and_then(|daemon| daemon.core.jobs.get(&job));
         if let Some(job) = job {
@@ -389,7 +400,7 @@ impl World {
             Kind::Use | Kind::Idle | Kind::Widen => self.see(kind, a),
             Kind::Bustle => self.bustle(a, b),
             Kind::Kill => match b % 3 {
-                0 => self.daemon = None,
+                0 => self.die(),
                 _ => self.dies_after = Some(u32::from(a % 40)),
             },
             Kind::Guard => {

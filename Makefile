@@ -90,7 +90,7 @@ check: deps-check
 	$(CARGO) clippy --workspace --locked --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --locked --no-deps --document-private-items
 	@if command -v shellcheck >/dev/null; then \
-	  shellcheck scripts/build-fortran scripts/build-wheel scripts/deps scripts/make-deb scripts/source-date scripts/target-dir demo/*.sh tests/*.sh tests/hosts/*.sh tests/hosts/cases/*.sh tests/vm/init tests/vm/report tests/vm/*.sh .ci/run; fi
+	  shellcheck scripts/build-fortran scripts/build-wheel scripts/deps scripts/make-deb scripts/man3 scripts/source-date scripts/target-dir demo/*.sh tests/*.sh tests/hosts/*.sh tests/hosts/cases/*.sh tests/vm/init tests/vm/report tests/vm/*.sh .ci/run; fi
 
 build:
 	$(CARGO) build --release --locked -p gang -p gangd -p gang-doctor -p gang-lab -p gang-trace -p libgang
@@ -110,13 +110,15 @@ web:
 	npm --prefix crates/view/web run --silent check
 	npm --prefix crates/view/web run --silent build
 
-# Man pages and completions come from the programs themselves. What was built is not built again
-# here, so that `sudo make install` needs no cargo.
+# Man pages and completions come from the programs themselves, but for those of libgang, which has a
+# page for each group of functions, and a link to it for each other name. What was built is not
+# built again here, so that `sudo make install` needs no cargo.
 install:
 	@test -x "$(BUILT)/gang" -a -x "$(BUILT)/gangd" -a -x "$(BUILT)/gang-lab" \
 	  -a -x "$(BUILT)/gang-doctor" -a -x "$(BUILT)/gang-trace" -a -e "$(BUILT)/libgang.so.1" || \
 	  { echo "$(BUILT) lacks programs or libgang: run 'make build' first" >&2; exit 1; }
-	install -d "$(BINDIR)" "$(SBINDIR)" "$(LIBEXECDIR)" "$(MANDIR)/man1" "$(MANDIR)/man5" "$(MANDIR)/man8" \
+	install -d "$(BINDIR)" "$(SBINDIR)" "$(LIBEXECDIR)" "$(MANDIR)/man1" "$(MANDIR)/man3" "$(MANDIR)/man5" \
+	  "$(MANDIR)/man8" \
 	  "$(BASHDIR)" "$(ZSHDIR)" "$(FISHDIR)" "$(INCLUDEDIR)" "$(PCDIR)" "$(SLURMDIR)"
 	install -m 644 "$(BUILT)/libgang.so.1" "$(BUILT)/libgang.a" "$(DESTDIR)$(LIBDIR)"
 	strip --strip-unneeded "$(DESTDIR)$(LIBDIR)/libgang.so.1"
@@ -154,6 +156,8 @@ install:
 	  install -m 644 "$$pages/gangd.8" "$(MANDIR)/man8"; \
 	  "$(BUILT)/gangd" --manual gangd.toml.5 > "$$pages/gangd.toml.5"; \
 	  install -m 644 "$$pages/gangd.toml.5" "$(MANDIR)/man5"; \
+	  scripts/man3 | while read -r name page; do echo ".so man3/$$page.3" > "$$pages/$$name.3"; done; \
+	  cp crates/libgang/man/*.3 "$$pages"; install -m 644 "$$pages"/*.3 "$(MANDIR)/man3"; \
 	  for shell in bash zsh fish; do \
 	    "$(BUILT)/gang" completions $$shell > "$$pages/$$shell"; done; \
 	  install -m 644 "$$pages/bash" "$(BASHDIR)/gang"; \
@@ -168,6 +172,7 @@ uninstall:
 	  "$(LIBEXECDIR)/gang-trace"
 	rm -f "$(MANDIR)/man1/gang.1" "$(MANDIR)/man1"/gang-*.1 "$(MANDIR)/man8/gangd.8" \
 	  "$(MANDIR)/man5/gangd.toml.5"
+	scripts/man3 | while read -r name page; do rm -f "$(MANDIR)/man3/$$name.3"; done
 	rm -f "$(DESTDIR)$(LIBDIR)/libgang.so.1" "$(DESTDIR)$(LIBDIR)/libgang.so" "$(DESTDIR)$(LIBDIR)/libgang.a"
 	rm -f "$(DESTDIR)$(LIBDIR)/libgang-preload.so"
 	rm -f "$(DESTDIR)$(UNITDIR)/gangd.socket" "$(DESTDIR)$(UNITDIR)/gangd.service"

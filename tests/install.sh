@@ -73,6 +73,10 @@ promised=(
 commands=$("$stage/gang" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z][a-z-]*\).*/\1/p' | grep -vx help)
 [[ $commands == *run* && $commands == *doctor* ]] || fail "gang --help names no commands: $commands"
 for command in $commands; do promised+=("usr/share/man/man1/gang-$command.1"); done
+# So has each function of the headers, and each header.
+functions=$(sed -nE 's/^[a-zA-Z].*[ *]([gG]ang[A-Za-z_]+)\(.*/\1/p' crates/libgang/include/*.h)
+[[ $functions == *gang_register* && $functions == *GangJobRegister* ]] || fail "the headers declare: $functions"
+for function in gang GangUserAPI $functions; do promised+=("usr/share/man/man3/$function.3"); done
 if [[ -e $stage/fortran/gang.mod ]]; then
   promised+=("${libdir#/}"/{gang/fortran/{gang,gang_c,ganguserapi}.mod,libgang_fortran.a,pkgconfig/gang-fortran.pc})
 else

@@ -128,6 +128,17 @@ static int is_first_rank(void)
     return 1;
 }
 
+/* Whether a group is a job's: job-7 below gangd's own, gangd.job-7 or gangd-job-7 below others. */
+static int is_of_job(const char *path)
+{
+    if (!strstr(path, "gangd"))
+        return 0;
+    for (const char *at = strstr(path, "job-"); at; at = strstr(at + 1, "job-"))
+        if (at > path && strchr("/.-", at[-1]) && at[4] >= '0' && at[4] <= '9')
+            return 1;
+    return 0;
+}
+
 /* Whether a process is in a job of some daemon already, made by its parents or another rank. */
 static int is_in_job(void)
 {
@@ -137,7 +148,7 @@ static int is_in_job(void)
     if (!groups)
         return 0;
     while (!found && fgets(line, sizeof line, groups))
-        found = strncmp(line, "0::/", 4) == 0 && strstr(line, "gangd") && strstr(line, "/job-");
+        found = strncmp(line, "0::/", 4) == 0 && is_of_job(line + 3);
     fclose(groups);
     return found;
 }

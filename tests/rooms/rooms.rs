@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use gang_harness::skipped;
 use serde_json::Value;
 
 /// Each room, and the rooms that it may use.
@@ -64,6 +65,9 @@ const SIMULATION: &str = "gang-storm";
 
 /// Packages that ask Linux for something.
 const OF_LINUX: [&str; 4] = ["gang-linux", "rustix", "libc", "nix"];
+
+/// All that rooms that decide use besides rooms: data and errors.
+const OF_DATA: [&str; 3] = ["serde", "serde_json", "thiserror"];
 
 /// Rooms that may hold unsafe code, by their directories, and a file with a call that no library
 /// has which links statically, too.
@@ -139,6 +143,13 @@ fn rooms_that_decide_are_built_without_linux() {
         assert!(used.contains(room), "cargo tree shows {used:?}");
         let wrong: Vec<_> = OF_LINUX.iter().filter(|name| used.contains(**name)).collect();
         assert!(wrong.is_empty(), "{room} is built with {wrong:?}");
+    }
+    for package in packages("Cargo.toml") {
+        let room = name(&package);
+        let used = dependencies(&package).iter().filter(|it| !is_ours(it) && it["kind"].is_null());
+        let odd: Vec<&str> = used.map(name).filter(|used| !OF_DATA.contains(used)).collect();
+        let decides = PURE.iter().any(|(pure, _)| *pure == room);
+        assert!(!decides || odd.is_empty(), "{room} decides, and uses {odd:?}");
     }
     // Clippy refuses the same calls in each room that decides.
     let of = |directory: &str| fs::read_to_string(root().join(directory).join("clippy.toml"));
@@ -248,11 +259,12 @@ const COLUMNS: usize = 100;
 #[test]
 fn comments_are_no_wider_than_code() {
     let mut wide = Vec::new();
-    let directories = ["crates", "tests"].map(|directory| root().join(directory));
-    for path in directories.iter().flat_map(|it| files_of(it, &["rs", "c", "h", "sh"])) {
+    let directories = ["crates", "etc", "tests"].map(|directory| root().join(directory));
+    let ends = ["rs", "c", "h", "sh", "toml", "varlink"];
+    for path in directories.iter().flat_map(|it| files_of(it, &ends)) {
         let text = fs::read_to_string(&path).unwrap();
         let marks: &[&str] = match path.extension() {
-            Some(end) if end == "sh" => &["#"],
+            Some(end) if ["sh", "toml", "varlink"].iter().any(|it| end == *it) => &["#"],
             Some(end) if end == "rs" => &["//"],
             _ => &["//", "/*", "* "],
         };
@@ -386,4 +398,27 @@ fn short(package: &str) -> &str {
         "gangd-fuzz" => "fuzz",
         _ => package.strip_prefix("gang-").unwrap_or(package),
     }
+}
+
+/// A fault that cannot be planted any more is looked for by nobody.
+#[test]
+fn faults_of_storms_can_be_planted() {
+    let faults = root().join("tests/storm/faults");
+    let mut patches: Vec<PathBuf> =
+        fs::read_dir(&faults).unwrap().map(|entry| entry.unwrap().path()).collect();
+    patches.retain(|path| path.extension().is_some_and(|it| it == "patch"));
+    assert!(patches.len() >= 20, "{} faults", patches.len());
+    let apply = |patch: &Path| {
+        Command::new("git").args(["apply", "--check"]).arg(patch).current_dir(root()).output()
+    };
+    let mut wrong = Vec::new();
+    for patch in patches {
+        match apply(&patch) {
+            Ok(output) if output.status.success() => {}
+            Ok(output) => wrong.push(String::from_utf8_lossy(&output.stderr).into_owned()),
+            // A tree of sources alone needs no git.
+            Err(error) => return skipped(format!("git cannot be executed: {error}")),
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.concat());
 }

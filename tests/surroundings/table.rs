@@ -74,6 +74,7 @@ surroundings! {
         TIMEFORMAT=timed
         time $RUN $LOOK 7"#;
     within_itself [] r#"$RUN sh -c '$RUN $LOOK 7'"#;
+    within_itself_unnamed [] r#"$RUN sh -c 'unset GANG_JOB; $RUN $LOOK 7'"#;
 
     // Streams and descriptors.
 

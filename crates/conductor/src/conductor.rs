@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gang_schedule::{
-    Allowed, ClassSlices, ClassWeights, Config, Event, JobId, Schedule, Sharing, Spec, Topology,
-    UserId, clock as slices,
+    Allowed, ClassSlices, ClassWeights, Config, Event, JobId, Schedule, Sharing, Slot, Spec,
+    Topology, UserId, clock as slices,
 };
 use gang_timetable::{Backend, InSlot, Standing, Switchers, record::Placement};
 
@@ -478,11 +478,14 @@ impl Conductor {
                     job.cpus.clone_from(&slot.cpus);
                 }
             }
-            for id in plan.fillers.iter().chain(&plan.paused) {
-                let Some(job) = self.jobs.get_mut(id) else { continue };
-                if job.eligibility(machine) == Eligibility::TakesTurns {
-                    job.out_of_slot_ns += in_slot_ns;
-                }
+            let waits = |job: &&Job| {
+                job.eligibility(machine) == Eligibility::TakesTurns
+                    && waits_for_others(&self.jobs, job, &plan.row)
+            };
+            let out_of_row = plan.fillers.iter().chain(&plan.paused);
+            let waiting = out_of_row.filter_map(|id| self.jobs.get(id)).filter(waits);
+            for id in waiting.map(|job| job.id).collect::<Vec<JobId>>() {
+                self.jobs.entry(id).and_modify(|job| job.out_of_slot_ns += in_slot_ns);
             }
         }
     }
@@ -490,4 +493,16 @@ impl Conductor {
     pub fn config(&self) -> &Config {
         self.schedule.config()
     }
+}
+
+/// Whether a job waits for anybody but its owner while there is this row. Of a job of Slurm, the
+/// time limit follows the wait, so nobody is to lengthen it by gangs that have no limit or the same
+/// one.
+fn waits_for_others(jobs: &BTreeMap<JobId, Job>, job: &Job, row: &[Slot]) -> bool {
+    let Some(of_slurm) = &job.slurm_job else { return true };
+    let is_another = |other: &Job| {
+        let is_limited = other.slurm_job.as_ref().is_some_and(|it| it != of_slurm);
+        other.spec.user != job.spec.user || is_limited
+    };
+    row.is_empty() || row.iter().filter_map(|slot| jobs.get(&slot.job)).any(is_another)
 }

@@ -41,8 +41,7 @@ pub struct Ended {
     pub cpu_time_ns: u64,
     pub in_slot_ns: u64,
     pub slots: u64,
-    /// Absent of jobs of an earlier version.
-    pub out_of_slot_ns: Option<u64>,
+    pub out_of_slot_ns: u64,
     /// The job of Slurm that it was of.
     pub slurm_job: Option<String>,
 }
@@ -75,13 +74,10 @@ const SCHEMA: &str = "
         policy TEXT NOT NULL, weight INTEGER NOT NULL, cpus INTEGER NOT NULL,
         registered_at_ns INTEGER NOT NULL, ended_at_ns INTEGER NOT NULL,
         cpu_time_ns INTEGER NOT NULL, in_slot_ns INTEGER NOT NULL, slots INTEGER NOT NULL,
-        out_of_slot_ns INTEGER, slurm_job TEXT);
+        out_of_slot_ns INTEGER NOT NULL, slurm_job TEXT);
     CREATE INDEX IF NOT EXISTS by_end ON ended_jobs (ended_at_ns);
     CREATE INDEX IF NOT EXISTS by_owner ON ended_jobs (owner_uid, ended_at_ns);
     CREATE INDEX IF NOT EXISTS by_job ON ended_jobs (job);";
-
-/// Columns that files of earlier versions lack.
-const NEW_COLUMNS: [(&str, &str); 2] = [("out_of_slot_ns", "INTEGER"), ("slurm_job", "TEXT")];
 
 /// The columns of a job, in the order in which they are read.
 const COLUMNS: &str = "job, name, owner_uid, class, policy, weight, cpus, registered_at_ns, \
@@ -118,12 +114,6 @@ impl History {
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         connection.execute_batch(SCHEMA)?;
-        for (column, kind) in NEW_COLUMNS {
-            if !connection.column_exists(None, "ended_jobs", column)? {
-                let add = format!("ALTER TABLE ended_jobs ADD COLUMN {column} {kind}");
-                connection.execute_batch(&add)?;
-            }
-        }
         let (sender, receiver) = sync_channel(WAITING_MAX);
         let thread = std::thread::Builder::new()
             .name("history".into())
@@ -204,7 +194,7 @@ impl History {
                 cpu_time_ns: number(9)?,
                 in_slot_ns: number(10)?,
                 slots: number(11)?,
-                out_of_slot_ns: row.get::<_, Option<i64>>(12)?.map(|value| value as u64),
+                out_of_slot_ns: number(12)?,
                 slurm_job: row.get(13)?,
             })
         })?;
@@ -287,7 +277,7 @@ impl Writer {
                     ended.cpu_time_ns as i64,
                     ended.in_slot_ns as i64,
                     ended.slots as i64,
-                    ended.out_of_slot_ns.map(|ns| ns as i64),
+                    ended.out_of_slot_ns as i64,
                     ended.slurm_job,
                 ])?;
             }
@@ -328,7 +318,7 @@ mod tests {
             cpu_time_ns: 3,
             in_slot_ns: 4,
             slots: 5,
-            out_of_slot_ns: Some(6),
+            out_of_slot_ns: 6,
             slurm_job: Some("12_3".into()),
         }
     }
@@ -353,28 +343,6 @@ mod tests {
         let since = Query { since_ns: ended(19, 1).ended_at_ns, ..all(100) };
         assert_eq!(history.read(since).unwrap().len(), 2);
         assert_eq!(history.last_number(), 20);
-    }
-
-    #[test]
-    fn file_of_an_earlier_version_is_taken_over() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("history.db");
-        let earlier = SCHEMA.replace(",\n        out_of_slot_ns INTEGER, slurm_job TEXT", "");
-        let ended_at_ns = ended(1, 7).ended_at_ns;
-        let values = format!("1, 'old', 7, 'batch', 'gang', 100, 2, 1, {ended_at_ns}, 3, 4, 5");
-        let connection = Connection::open(&path).unwrap();
-        connection.execute_batch(&earlier).unwrap();
-        connection.execute(&format!("INSERT INTO ended_jobs VALUES ({values})"), []).unwrap();
-        drop(connection);
-        for _ in 0..2 {
-            drop(History::open(&path, Retention::default()).unwrap());
-        }
-        let history = History::open(&path, Retention::default()).unwrap();
-        history.add(ended(2, 7));
-        history.close();
-        let read = history.read(all(10)).unwrap();
-        assert_eq!(read[0], ended(2, 7));
-        assert_eq!((read[1].out_of_slot_ns, &read[1].slurm_job), (None, &None));
     }
 
     #[test]

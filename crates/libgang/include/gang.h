@@ -211,8 +211,9 @@ gang_result gang_change_init(gang_change *change);
  * GANG_NOT_PERMITTED for GANG_EXPRESS. */
 gang_result gang_register(const gang_spec *spec, gang_job **job);
 
-/* Makes a job of what runs already: a process with its descendants, without memory or disk. As
- * gang_register, and GANG_NO_SUCH_PROCESS; GANG_NOT_PERMITTED for a process of another user. */
+/* Makes a job of what runs already: a process with its descendants. Of the memory that the job asks
+ * for, what they hold already need not be free; wait counts for nothing. As gang_register, and
+ * GANG_NO_SUCH_PROCESS; GANG_NOT_PERMITTED for a process of another user. */
 gang_result gang_adopt(const gang_spec *spec, pid_t pid, gang_job **job);
 
 /* No hosts, no ranks, GANG_MARK. */

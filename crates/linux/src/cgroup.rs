@@ -176,10 +176,15 @@ impl Group {
         }
     }
 
-    /// Makes the group, and those above it, where they do not exist.
+    /// Makes the group where it does not exist. The one above it is there: where it was its owner's
+    /// and has gone, it does not come back as ours, without its limits.
     pub fn create(&self) -> Result<()> {
-        fs::create_dir_all(&self.path)
-            .map_err(|e| Error::new("create cgroup", self.path.display(), e))
+        match fs::create_dir(&self.path) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+                Err(Error::new("create cgroup", self.path.display(), e))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Removes the group, which must have no processes; one that is gone is no error.

@@ -3,9 +3,15 @@
 //!
 //! Sources: adjtimex(2); chronyc(1), `tracking` and the option `-c`.
 
-use std::{io, process::Command};
+use std::{io, time::Duration};
 
-use crate::{Error, Result};
+use crate::{
+    Error, Result,
+    command::{Bounded, DIRECTORIES},
+};
+
+/// The longest that chronyc may take to ask chronyd, ten times its own wait for an answer.
+const CHRONYC_WITHIN: Duration = Duration::from_secs(10);
 
 /// The quality of this machine's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,10 +48,15 @@ pub fn by_kernel() -> Result<Quality> {
 /// There is no chronyc, no chronyd that answers it, or its clock follows nobody.
 pub fn by_chrony() -> Result<Quality> {
     let failed = |source| Error::new("ask", "chronyd by chronyc -c tracking", source);
-    let asked = Command::new("chronyc").args(["-c", "tracking"]).output().map_err(failed)?;
-    let text = String::from_utf8_lossy(&asked.stdout);
-    let quality = asked.status.success().then(|| tracking(text.trim())).flatten();
-    quality.ok_or_else(|| failed(io::Error::other(format!("it said {:?}", text.trim()))))
+    let chronyc = Bounded {
+        directories: DIRECTORIES.iter().map(Into::into).collect(),
+        environment: Vec::new(),
+        within: CHRONYC_WITHIN,
+    };
+    let text = chronyc.output("chronyc", &["-c", "tracking"], || false);
+    let text = text.map_err(|reason| failed(io::Error::other(reason)))?;
+    tracking(text.trim())
+        .ok_or_else(|| failed(io::Error::other(format!("it said {:?}", text.trim()))))
 }
 
 /// Reads what `chronyc -c tracking` prints. The bound is the offset that is being corrected, the

@@ -14,6 +14,7 @@ pub mod cgroup;
 pub mod child;
 pub mod clock;
 pub mod clock_quality;
+pub mod command;
 pub mod descriptors;
 pub mod inherited;
 pub mod limits;

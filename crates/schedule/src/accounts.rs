@@ -63,12 +63,20 @@ impl Sharing {
     }
 }
 
-/// The weights of all.
+/// The weights of all jobs, and of the rest.
 #[derive(Debug, Default)]
 pub(crate) struct Weights {
     /// Of jobs that cannot run, some are missing: their weights stay.
     pub gangs: BTreeMap<JobId, u64>,
     pub rest: u128,
+}
+
+impl Weights {
+    /// Adds the weights of these gangs, and that of the rest beside them.
+    fn add(&mut self, gangs: &[Asking], (weights, rest): (Vec<u64>, u128)) {
+        self.gangs.extend(gangs.iter().map(|gang| gang.job).zip(weights));
+        self.rest += rest;
+    }
 }
 
 /// Those of one user who share a tier.
@@ -96,19 +104,19 @@ pub(crate) struct Asking {
 }
 
 impl Sharing {
-    /// The weights of these gangs, and of so many threads outside of all jobs, on a machine.
+    /// The weights of these gangs, in their order, and of so many threads outside of all jobs, on a
+    /// machine.
     pub(crate) fn weigh(
         &self,
         machine: u32,
         gangs: &[Asking],
         threads: u32,
         of_users: &BTreeMap<UserId, u32>,
-    ) -> Weights {
+    ) -> (Vec<u64>, u128) {
         let (machine, threads) = (u128::from(machine), u128::from(threads));
         let usual = u128::from(REST_WEIGHT * SCALE);
         let Sharing::ByUser(shares) = self else {
-            let gangs = gangs.iter().map(|gang| (gang.job, gang.weight)).collect();
-            return Weights { gangs, rest: threads * usual };
+            return (gangs.iter().map(|gang| gang.weight).collect(), threads * usual);
         };
         let of_users = || of_users.iter().filter(|(_, count)| **count > 0);
         let mut accounts: BTreeMap<UserId, Account> = BTreeMap::new();
@@ -123,29 +131,29 @@ impl Sharing {
             let rows = ((*greatest).max(usual) * machine).max(*sum);
             (Sharing::of(shares, user) * asked * machine / rows).max(SCALE.into())
         };
-        let mut weights = Weights::default();
+        let mut weights = Vec::with_capacity(gangs.len());
         let (mut given, mut asked_in_all) = (0, 0);
         for gang in gangs {
             let asked = gang.weight.into();
             let weight = of(gang.user, asked);
-            weights.gangs.insert(gang.job, weight.try_into().unwrap_or(u64::MAX));
+            weights.push(weight.try_into().unwrap_or(u64::MAX));
             given += weight;
             asked_in_all += asked;
         }
-        let mut known = 0;
+        let (mut known, mut rest) = (0, 0);
         for (&user, &count) in of_users() {
             let count = u128::from(count);
             known += count;
             given += count * of(user, usual);
             asked_in_all += count * usual;
-            weights.rest += count * of(user, usual);
+            rest += count * of(user, usual);
         }
         let unknown = threads - known;
-        weights.rest += match asked_in_all {
+        rest += match asked_in_all {
             0 => unknown * usual,
             asked => (unknown * usual * given / asked).max(unknown * u128::from(SCALE)),
         };
-        weights
+        (weights, rest)
     }
 }
 
@@ -158,11 +166,12 @@ impl Schedule {
         };
         let sharing = &self.config.sharing;
         let Rest { threads, of_users, .. } = &self.rest;
+        let mut weights = Weights::default();
         if *sharing == Sharing::ByProgram {
             let gangs: Vec<Asking> = self.jobs.iter().map(asking).collect();
-            return sharing.weigh(machine, &gangs, *threads, of_users);
+            weights.add(&gangs, sharing.weigh(machine, &gangs, *threads, of_users));
+            return weights;
         }
-        let mut weights = Weights::default();
         for tier in Tier::ALL {
             let in_tier = |(_, job): &(&JobId, &Job)| {
                 self.config.tier(&job.spec) == tier && job.readiness() == Readiness::Runnable
@@ -174,8 +183,7 @@ impl Schedule {
                     sharing.weigh(machine, &gangs, 0, &BTreeMap::new())
                 }
             };
-            weights.gangs.extend(of_tier.gangs);
-            weights.rest += of_tier.rest;
+            weights.add(&gangs, of_tier);
         }
         weights
     }

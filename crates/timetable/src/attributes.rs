@@ -162,11 +162,9 @@ impl Known {
     /// that have not been read yet: it keeps those.
     pub fn switch(&self, now: &Attributes, to: &Attributes) -> Option<Attributes> {
         let is_new = *now == self.first_seen;
-        // Of a wide gang in its slot, the nice value is nobody's wish.
-        let is_gangds = now.nice == WIDE.nice;
-        let nice = if is_gangds || is_new { self.own.nice } else { now.nice };
+        let nice = if is_new { self.own.nice } else { nice_of_owner(now, self.own.nice) };
         if !self.has_known_policy(now) {
-            let is_given = is_gangds && !now.policy.is_realtime();
+            let is_given = nice != now.nice && !now.policy.is_realtime();
             return is_given.then_some(Attributes { nice, ..*now });
         }
         let is_unread = *to == WIDE && nice != self.own.nice;
@@ -176,7 +174,7 @@ impl Known {
 
     /// The attributes that the owner wants of a thread that has `now`, where that is new.
     pub fn wish(&self, now: &Attributes) -> Option<Attributes> {
-        let nice = if now.nice == WIDE.nice { self.own.nice } else { now.nice };
+        let nice = nice_of_owner(now, self.own.nice);
         if *now == self.first_seen {
             None
         } else if now.policy.is_realtime() && !is_raised(now) {
@@ -186,6 +184,21 @@ impl Known {
         } else {
             (nice != self.own.nice).then_some(Attributes { nice, ..self.own })
         }
+    }
+}
+
+/// The nice value that its owner wants of a thread that has `now`, and is to have `own` without
+/// gangd. What a wide gang has in its slot is nobody's wish. From there, Linux lets anybody choose
+/// any other value, and then any policy but a real-time one (setpriority(2)). Lower values than the
+/// owner's are thus no wish where the children lose them: nobody keeps what a slot has let him
+/// take.
+fn nice_of_owner(now: &Attributes, own: i32) -> i32 {
+    if now.reset_on_fork && !now.policy.is_realtime() {
+        now.nice.max(own)
+    } else if now.nice == WIDE.nice {
+        own
+    } else {
+        now.nice
     }
 }
 
@@ -223,7 +236,7 @@ pub fn released(now: &Attributes, normal: &Attributes) -> Option<Attributes> {
     let wide = of(now) == of(&WIDE) && !normal.reset_on_fork;
     let filling =
         matches!(now.policy, SchedPolicy::Idle | SchedPolicy::Batch) && now.policy != normal.policy;
-    let nice = if now.nice == WIDE.nice { normal.nice } else { now.nice };
+    let nice = nice_of_owner(now, normal.nice);
     let given = is_raised(now) || filling || wide;
     // Its owner chose another policy while it had the nice value of a wide gang.
     let kept = nice != now.nice && !now.policy.is_realtime();

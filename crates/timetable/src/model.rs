@@ -168,14 +168,15 @@ fn stands(
     in_slot: InSlot,
     in_idle_group: bool,
 ) -> bool {
-    let untouched = *now == thread.original;
+    let (untouched, own) = (*now == thread.original, thread.original.nice);
     if thread.is_exempt() || backend != Backend::Rt {
         return untouched;
     }
     match standing {
         _ if in_slot == InSlot::Weighed => untouched,
         Standing::Raised => match in_slot {
-            InSlot::Wide => *now == WIDE,
+            // Its owner may choose a nice value below his own until the next switch.
+            InSlot::Wide => Attributes { nice: WIDE.nice, ..*now } == WIDE && now.nice <= own,
             // Its nice value counts for nothing, and may still be that of a wide gang.
             InSlot::Exclusive => is_raised(now),
             InSlot::Uncontended | InSlot::Weighed => untouched,

@@ -177,9 +177,6 @@ fn read(file: &File) -> Result<Record> {
         bail!("{name} is no trace of gang trace: it lacks traceEvents or metadata");
     };
     match metadata.get("gang_trace") {
-        None if metadata.contains_key("slice_ns") => {
-            bail!("{name} has no clock: it is of an older gang trace, so record it anew")
-        }
         None => bail!("{name} is of another program: its metadata lack gang_trace"),
         Some(version) => ensure!(
             version == VERSION,
@@ -498,16 +495,13 @@ mod tests {
             *bad.pointer_mut(path).unwrap() = value;
             bad
         };
-        let mut unversioned = with("/metadata/clock", Value::Null);
-        unversioned["metadata"].as_object_mut().unwrap().remove("gang_trace");
-        let mut foreign = unversioned.clone();
+        let mut foreign = good.clone();
         foreign["metadata"] = json!({ "command_line": "x" });
         let (_, twice) = merged(&[good.clone(), record("b", "2", (0, 10))]);
         let cases = [
             (json!([1]), "1.json is no trace: it is no object"),
             (json!({ "traceEvents": [] }), "1.json is no trace of gang trace: it lacks"),
             (foreign, "1.json is of another program"),
-            (unversioned, "1.json has no clock: it is of an older gang trace"),
             (with("/metadata/clock", Value::Null), "1.json has no clock: nobody knew"),
             (with("/metadata/gang_trace", 2.into()), "1.json is of version 2, and this gang"),
             (twice, "1.json is merged already"),

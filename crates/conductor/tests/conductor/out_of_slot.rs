@@ -78,3 +78,18 @@ fn gang_that_stands_still_or_sleeps_does_not_wait() {
     let (in_slot, out_of_slot) = times(&core, jobs[2]);
     assert!(in_slot > 1.9 && out_of_slot < 0.05, "{in_slot} s and {out_of_slot} s");
 }
+
+#[test]
+fn job_of_slurm_does_not_wait_for_gangs_of_its_owner_that_have_no_limit() {
+    for (other, waits) in [(None, false), (Some("7"), false), (Some("8"), true)] {
+        let (mut core, jobs) = with_gangs(&[4, 4]);
+        for (id, slurm_job) in jobs.iter().zip([Some("7"), other]) {
+            core.job_mut(*id).unwrap().slurm_job = slurm_job.map(str::to_owned);
+        }
+        run(&mut core, 0, 4 * SECOND);
+        let (in_slot, out_of_slot) = times(&core, jobs[0]);
+        assert!((1.5..2.5).contains(&in_slot), "{in_slot} s");
+        let expected = if waits { 1.5..2.5 } else { 0.0..0.05 };
+        assert!(expected.contains(&out_of_slot), "{other:?}: {out_of_slot} s");
+    }
+}

@@ -196,7 +196,7 @@ fn job_is_restored_as_it_was_or_not_at_all() {
     next.restore(NOW, &record, home(cgroup()).members).unwrap();
     assert_eq!(next.jobs[&JOB].record().unwrap(), record);
 
-    // An older daemon may have left a job of single threads on file that is suspended.
+    // A job of single threads is never suspended.
     let threads = Placement::Threads { threads: vec![single(PID)] };
     let record = gang_timetable::record::Record { placement: threads, ..record };
     let mut next = conductor();

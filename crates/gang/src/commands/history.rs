@@ -78,7 +78,7 @@ fn table(jobs: &[v1::EndedJob], width: Option<usize>) -> String {
             job.cpus.to_string(),
             local(job.ended_at_ns, &zone),
             duration(job.ended_at_ns.saturating_sub(job.registered_at_ns)),
-            job.out_of_slot_ns.map_or_else(|| "-".to_owned(), duration),
+            duration(job.out_of_slot_ns),
             duration(job.cpu_time_ns),
         ]
     };

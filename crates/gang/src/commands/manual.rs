@@ -123,7 +123,11 @@ const SCHEDULING_RUN: Section = Section::Terms(
             "There, a thread is SCHED_FIFO with SCHED_RESET_ON_FORK, or has the nice value -20 \
              where the gang has more threads than CPUs. sched_setscheduler(2) and sched_setattr(2) \
              fail with EPERM for who may not clear that flag (without CAP_SYS_NICE); without it, \
-             the children of such a thread would be real-time ones. No other call fails.",
+             the children of such a thread would be real-time ones. Out of its slot, a thread is \
+             SCHED_IDLE where its cgroup cannot be idle: then these two calls refuse the other \
+             policies with EPERM, unless RLIMIT_NICE permits them. Where gangd stops processes \
+             (gang status: backend signal), calls that signal(7) names as interrupted by a stop \
+             fail with EINTR. No other call fails.",
         ),
         (
             "Programs that start many others",
@@ -145,7 +149,9 @@ const SCHEDULING_RUN: Section = Section::Terms(
             "What nobody can tell",
             "The policy SCHED_BATCH or SCHED_IDLE, whichever gangd gives to threads out of their \
              slots, and the nice value -20, where they are set while gangd gives others; and CPUs \
-             that are exactly those of the slot. A policy that is set shortly before the daemon is \
+             that are exactly those of the slot. In the slot of a gang with more threads than CPUs, \
+             a nice value below the thread's own is nobody's wish: the kernel permits it there to \
+             everybody. A policy that is set shortly before the daemon is \
              killed may be lost. The kernel sets the timer slack of a thread that was real-time \
              back to its default (prctl(2), PR_SET_TIMERSLACK).",
         ),

@@ -55,13 +55,13 @@ pub fn run(args: &Run, socket: Option<&Path>) -> Result<()> {
     let threads = Some(job.cpus).filter(|&of_gang| args.env || of_gang < cpus);
     let variables = variables(registered.id, threads, socket.as_deref());
     if registered.takes_turns_by_signals {
-        stay(registered, &file, &args.command, variables)
+        stay(registered, &file, args, variables)
     } else {
-        become_program(registered, &file, &args.command, variables)
+        become_program(registered, &file, args, variables)
     }
 }
 
-/// The job that this process is in already: `$GANG_JOB`, where the daemon says so, too.
+/// The job that `$GANG_JOB` names, where this process is in it, as the daemon says.
 fn own_job(daemon: &Surroundings) -> Option<i64> {
     let job = std::env::var("GANG_JOB").ok()?.parse().ok()?;
     let own = Client::find_beyond(daemon).ok()?.get_caller().ok()?;
@@ -118,8 +118,8 @@ fn run_across_hosts(
     let registered = Registered { client, id, takes_turns_by_signals };
     match (cpus, takes_turns_by_signals) {
         (None, _) => launch(registered, file, &args.command, variables),
-        (_, true) => stay(registered, file, &args.command, variables),
-        (_, false) => become_program(registered, file, &args.command, variables),
+        (_, true) => stay(registered, file, args, variables),
+        (_, false) => become_program(registered, file, args, variables),
     }
 }
 
@@ -171,14 +171,34 @@ struct Registered {
 fn become_program(
     mut registered: Registered,
     file: &Path,
-    command: &[OsString],
+    args: &Run,
     variables: Vec<(OsString, OsString)>,
 ) -> Result<()> {
-    registered.client.add_caller(registered.id)?;
-    let error = execute(file, command, variables.into_iter());
+    if let Err(error) = registered.client.add_caller(registered.id) {
+        return run_within_or(error, registered, args, file);
+    }
+    let error = execute(file, &args.command, variables.into_iter());
     // The job ends with this process, its only one.
     drop(registered);
-    Err(executable::refused(&command[0], file, error).into())
+    Err(executable::refused(&args.command[0], file, error).into())
+}
+
+/// The process was refused. Where it is in a job already, without `$GANG_JOB` as below sudo, the
+/// program runs there.
+fn run_within_or(
+    error: ClientError,
+    mut registered: Registered,
+    args: &Run,
+    file: &Path,
+) -> Result<()> {
+    let is_refused = matches!(error, ClientError::NotPermitted { .. });
+    match registered.client.get_caller() {
+        Ok(Some(job)) if is_refused => {
+            drop(registered);
+            run_within(job, args, file)
+        }
+        _ => Err(error.into()),
+    }
 }
 
 /// Lets a child be the program, and ends as it ends: the caller would see the program stop
@@ -186,13 +206,13 @@ fn become_program(
 fn stay(
     mut registered: Registered,
     file: &Path,
-    command: &[OsString],
+    args: &Run,
     variables: Vec<(OsString, OsString)>,
 ) -> Result<()> {
-    let program = Gated::start(file, command, variables)?;
+    let program = Gated::start(file, &args.command, variables)?;
     if let Err(error) = registered.client.add_process(registered.id, program.pid()) {
         program.give_up();
-        return Err(error.into());
+        return run_within_or(error, registered, args, file);
     }
     let Registered { client, id, .. } = registered;
     let socket = client.socket().to_owned();

@@ -401,7 +401,7 @@ impl v1::VarlinkInterface for Fake {
             ended_at_ns: 1_763_700_060_000_000_000,
             slots: job.slots,
             in_slot_ns: job.in_slot_ns,
-            out_of_slot_ns: Some(3_000_000_000),
+            out_of_slot_ns: 3_000_000_000,
             slurm_job: None,
             cpu_time_ns: job.cpu_time_ns,
         };

@@ -5,7 +5,7 @@ use std::{
     fs, io,
     path::PathBuf,
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use gang_cluster::{
@@ -20,7 +20,7 @@ use gang_etcd::Host;
 use gang_linux::own_files;
 use gang_schedule::{CpuSet, Entry, JobId, UserId, clock as slices};
 
-use super::{Shared, WantedPart, clock::Clock, name_of};
+use super::{Shared, WantedPart, clock::Clock, names::Names};
 use crate::{
     conduct::{
         client_priority::{ClientPriority, ThreadPriority},
@@ -29,10 +29,6 @@ use crate::{
     },
     daemon::Daemon,
 };
-
-/// Users whose accounts are remembered.
-const ACCOUNTS_MAX: usize = 1_000;
-const ACCOUNTS_FOR: Duration = Duration::from_secs(60);
 
 /// The most reasons that are logged while etcd is away.
 const REASONS_MAX: usize = 16;
@@ -56,8 +52,9 @@ pub struct ThisHost {
     filed: String,
     /// The revision whose parts are known.
     revision: u64,
-    /// The accounts of users of this host, and the rule by which they have them.
-    accounts: (Users, BTreeMap<UserId, u32>, Instant),
+    names: Names,
+    /// The rule by which users have their accounts.
+    rule: Users,
     /// Why etcd is away, as far as that was logged.
     reasons: BTreeSet<String>,
     /// The load and the parts, as the conductor said last.
@@ -95,7 +92,8 @@ impl ThisHost {
             file: daemon.files.store.entries(),
             filed: String::new(),
             revision: 0,
-            accounts: (Users::default(), BTreeMap::new(), Instant::now()),
+            names: Names::start(),
+            rule: Users::default(),
             reasons: BTreeSet::new(),
             last_seen: None,
         }
@@ -196,19 +194,20 @@ impl ThisHost {
 }
 
 impl ThisHost {
-    /// The runnable threads of users, by their accounts in the cluster.
-    fn of_accounts(&mut self, of_users: &BTreeMap<UserId, u32>) -> BTreeMap<u32, u32> {
-        let (users, known, at) = &mut self.accounts;
-        // A name may be given to another number meanwhile, and one that nobody could look up is
-        // another account.
-        if known.len() > ACCOUNTS_MAX || at.elapsed() > ACCOUNTS_FOR {
-            known.clear();
-            *at = Instant::now();
-        }
+    /// The runnable threads of users, by their accounts in the cluster. Those of users whose names
+    /// are not known yet are nobody's.
+    fn of_accounts(&self, of_users: &BTreeMap<UserId, u32>) -> BTreeMap<u32, u32> {
+        let now = Instant::now();
         let mut of_accounts = BTreeMap::new();
         for (&user, &count) in of_users {
-            let account = || users.account(user.0, &name_of(user.0)).0;
-            *of_accounts.entry(*known.entry(user).or_insert_with(account)).or_default() += count;
+            let name = match self.rule {
+                Users::Uid => String::new(),
+                Users::Name => match self.names.of(user.0, now) {
+                    Some(name) => name,
+                    None => continue,
+                },
+            };
+            *of_accounts.entry(self.rule.account(user.0, &name).0).or_default() += count;
         }
         of_accounts
     }
@@ -281,10 +280,7 @@ impl Host for ThisHost {
             None => self.priority = Some(ThreadPriority::of(&self.client_priority, None)),
         }
         self.give(member);
-        let rule = member.view().settings().map(|settings| settings.users).unwrap_or_default();
-        if self.accounts.0 != rule {
-            self.accounts = (rule, BTreeMap::new(), Instant::now());
-        }
+        self.rule = member.view().settings().map(|settings| settings.users).unwrap_or_default();
         let revision = member.view().revision();
         // While settings or state cannot be used, parts stay as they were wanted.
         let is_usable = member.view().fault_of_all().is_none();

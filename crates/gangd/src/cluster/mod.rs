@@ -8,12 +8,14 @@
 //! - [`parts`]: the parts that this host has, kept as the registry wants them.
 //! - [`ranks`]: the processes that were added to parts, which await some.
 //! - [`orders`]: what clients ask of jobs that span hosts.
+//! - [`names`]: the names of users, looked up beside the link.
 //! - [`clock`]: how good the clock is.
 //! - [`init`](init()): a new cluster.
 
 mod clock;
 mod host;
 mod init;
+mod names;
 mod orders;
 mod parts;
 mod ranks;

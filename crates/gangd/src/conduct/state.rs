@@ -407,7 +407,7 @@ impl State {
             cpu_time_ns: last.unwrap_or(0).max(job.activity.cpu_time_ns),
             in_slot_ns: job.in_slot_ns,
             slots: job.slots,
-            out_of_slot_ns: Some(job.out_of_slot_ns),
+            out_of_slot_ns: job.out_of_slot_ns,
             slurm_job: job.slurm_job,
         };
         Some(Over::Ended(Box::new(record), ended))

@@ -201,6 +201,10 @@ impl Cgroups {
         };
         if !adopted {
             let group = Group::at(group);
+            let own = [self.parent(), self.plain_parent()].into_iter().flatten();
+            for parent in own.filter(|parent| group.path().starts_with(parent.path())) {
+                parent.create()?;
+            }
             group.create()?;
             self.keep_limits(&group, origin)?;
         }

@@ -8,14 +8,19 @@
 //! then, and lowers each that is not lowered. If the job has shrunk meanwhile, this costs it one
 //! slot.
 
+use std::path::Path;
+
 use gang_conductor::{Eligibility, Job};
 use gang_engine::thread;
-use gang_linux::{cgroup::Group, error::unless_gone};
-use gang_timetable::{Attributes, InSlot, before_gangd, lowered, record::Placement};
+use gang_linux::{cgroup::Group, error::unless_gone, process};
+use gang_timetable::{
+    Attributes, InSlot, WIDE, before_gangd, is_raised, lowered, record::Placement,
+};
 
 /// A job that is over the limit, with what lowering it needs.
 pub struct OverLimit {
     group: Group,
+    owner_uid: u32,
     normal: Attributes,
     in_idle_group: bool,
 }
@@ -30,22 +35,29 @@ impl OverLimit {
         let is_over = job.eligibility(machine) == Eligibility::TooManyThreads && !is_weighed;
         is_over.then(|| OverLimit {
             group: Group::at(group),
+            owner_uid: job.owner_uid,
             normal: home.normal,
             in_idle_group: home.members.controls.in_idle_group,
         })
     }
 
     /// Lowers every thread that does not stand as the job does. Threads that are real-time by their
-    /// own choice stay so.
-    pub fn lower(&self) {
+    /// own choice stay so, and those of other users have nothing but what gangd gave them taken.
+    pub fn lower(&self, proc_root: &Path) {
+        let is_foreign = |tid| {
+            let owner = process::owner(proc_root, tid);
+            owner.is_ok_and(|owner| owner.is_foreign_to(self.owner_uid))
+        };
         for tid in unless_gone(self.group.threads()).unwrap_or_default() {
             // One that ended meanwhile needs nothing.
             let Ok(now) = thread::attributes(tid) else { continue };
             let original = before_gangd(now, self.normal, true);
             let wanted = lowered(&original, self.in_idle_group);
-            if now != wanted && !original.policy.is_realtime() {
-                let _ = thread::set_attributes(tid, &wanted);
+            let is_given = is_raised(&now) || now == WIDE;
+            if now == wanted || original.policy.is_realtime() || (!is_given && is_foreign(tid)) {
+                continue;
             }
+            let _ = thread::set_attributes(tid, &wanted);
         }
     }
 }
@@ -73,7 +85,7 @@ mod tests {
         let tids: Vec<u32> = tids.iter().take(3).collect();
         let normal = thread::attributes(tids[0]).unwrap();
         // As a gang has it in its slot, as a wide one has it, and what was started in either.
-        let had = [raised, gang_timetable::WIDE, Attributes::other(0)];
+        let had = [raised, WIDE, Attributes::other(0)];
         let set: Vec<_> =
             tids.iter().zip(had).map(|(&tid, had)| thread::set_attributes(tid, &had)).collect();
         if set.iter().any(Result::is_err) {
@@ -83,11 +95,17 @@ mod tests {
             let lines: String = tids.iter().map(|tid| format!("{tid}\n")).collect();
             fs::write(group.path().join("cgroup.threads"), lines).unwrap();
             let group = Group::at(group.path());
-            let over_limit = OverLimit { group, normal, in_idle_group: true };
-            over_limit.lower();
-            for &tid in &tids {
-                let now = thread::attributes(tid).unwrap();
-                assert_eq!((now.policy, now.nice), (SchedPolicy::Batch, normal.nice));
+            let proc_root = Path::new("/proc");
+            let of = |owner_uid| {
+                let group = group.clone();
+                OverLimit { group, owner_uid, normal, in_idle_group: true }
+            };
+            let now = |at: usize| thread::attributes(tids[at]).unwrap();
+            of(65_534).lower(proc_root);
+            assert_eq!(now(2), had[2], "another user's, which has nothing of gangd");
+            of(0).lower(proc_root);
+            for at in 0..tids.len() {
+                assert_eq!((now(at).policy, now(at).nice), (SchedPolicy::Batch, normal.nice));
             }
         }
         for thread in threads {

@@ -33,7 +33,7 @@ impl Daemon {
         self.tend_trees(trees);
         self.tend_singles(singles);
         if self.backend == Backend::Rt {
-            over_limit.iter().for_each(OverLimit::lower);
+            over_limit.iter().for_each(|it| it.lower(&self.roots.proc));
         }
         // Their processes go on without gangd (L20).
         for job in unused {

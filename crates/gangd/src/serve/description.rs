@@ -363,7 +363,7 @@ pub fn ended(ended: Ended) -> v1::EndedJob {
         ended_at_ns: ended.ended_at_ns as i64,
         slots: ended.slots as i64,
         in_slot_ns: ended.in_slot_ns as i64,
-        out_of_slot_ns: ended.out_of_slot_ns.map(|ns| ns as i64),
+        out_of_slot_ns: ended.out_of_slot_ns as i64,
         slurm_job: ended.slurm_job,
         cpu_time_ns: ended.cpu_time_ns as i64,
     }

@@ -126,15 +126,21 @@ fn seconds(text: &str) -> Option<u64> {
     Some(u64::from(days) * 86_400 + time)
 }
 
-/// The first of a list of Slurm's, such as `n1` of `n[1-3,08],m`.
+/// The first of a list of Slurm's, such as `n1` of `n[1-3,08],m`. squeue cuts a list that is longer
+/// than its field, perhaps within brackets.
 fn first_host(list: &str) -> Option<String> {
+    let is_cut = list.len() >= WIDTHS[3];
     let mut name = String::new();
     let mut rest = list;
     while let Some((before, after)) = rest.split_once('[') {
         if before.contains(',') {
             break;
         }
-        let (numbers, others) = after.split_once(']')?;
+        let (numbers, others) = match after.split_once(']') {
+            Some(both) => both,
+            None if is_cut && after.contains([',', '-']) => (after, ""),
+            None => return None,
+        };
         name.push_str(before);
         name.push_str(numbers.split([',', '-']).next()?);
         rest = others;
@@ -219,5 +225,8 @@ mod tests {
             assert_eq!(first_host(list).as_deref(), Some(first));
         }
         assert_eq!(first_host("n[1"), None);
+        let long: Vec<String> = (1..999).step_by(2).map(|it| it.to_string()).collect();
+        let long = format!("n[{}]", long.join(","));
+        assert_eq!(first_host(&long[..WIDTHS[3]]).as_deref(), Some("n1"));
     }
 }

@@ -32,7 +32,7 @@ use gang_schedule::JobId;
 pub use self::job::SlurmJob;
 use self::{
     account::{Account, Gang, Outcome, SECOND},
-    commands::Slurm,
+    commands::{NoAnswer, Slurm},
 };
 use crate::{daemon::Daemon, history::Ended};
 
@@ -83,8 +83,7 @@ impl Accounts {
     /// Hands over a job that has ended; never waits.
     pub fn add(&self, ended: &Ended) {
         let Some(slurm_job) = ended.slurm_job.as_deref().and_then(SlurmJob::parse) else { return };
-        let out_of_slot_ns = ended.out_of_slot_ns.unwrap_or(0);
-        let gang = Gang { job: JobId(ended.job), out_of_slot_ns };
+        let gang = Gang { job: JobId(ended.job), out_of_slot_ns: ended.out_of_slot_ns };
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         let is_taken =
             thread.as_ref().is_some_and(|(to, _)| to.try_send((slurm_job, gang)).is_ok());
@@ -196,9 +195,16 @@ impl Accountant {
         let Some(account) = self.accounts.get_mut(&job) else { return true };
         let answer = match self.slurm.look(job) {
             Ok(answer) => answer,
-            Err(reason) => {
+            Err(NoAnswer::Silent(reason)) => {
                 account.failed(self.silence.begins(clock::monotonic_ns(), &reason));
                 return false;
+            }
+            // Others are asked for all the same.
+            Err(NoAnswer::Unreadable(reason)) => {
+                if account.refused(clock::monotonic_ns()) == 2 {
+                    tracing::warn!(%job, reason, "what Slurm says of a job cannot be read");
+                }
+                return true;
             }
         };
         self.silence.ends();

@@ -1,9 +1,9 @@
 //! Changes of the matrix: a job comes, a job goes, loads change.
 
 use crate::JobId;
-use crate::matrix::seat::Surplus;
 use crate::matrix::share::rows_due;
 use crate::matrix::{Change, Job, MAX_MOVES, Matrix, Placement, Refused, Rows, Span};
+use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,6 +13,11 @@ const TOLERANCE_PERCENT: u32 = 3;
 /// Whether a job that has so many rows is due others.
 fn is_off(has: u32, due: u32) -> bool {
     has.abs_diff(due) * 100 > due * TOLERANCE_PERCENT
+}
+
+/// The surplus of a job that has so many rows.
+fn beyond(has: u32, due: u32) -> Option<u32> {
+    (has > due && is_off(has, due)).then(|| has - due)
 }
 
 /// The columns on which a job may have other rows.
@@ -34,10 +39,17 @@ impl Matrix {
         self.validate(job, &span)?;
         self.join(job, span);
         let due = self.due(job);
-        let surplus = self.surplus(self.neighbours(job).into_iter());
-        let seat = self.seat(job, self.frame, due, &surplus);
+        // Several hosts ask for the same job.
+        let known = RefCell::new(BTreeMap::new());
+        let surplus = |of| {
+            *known
+                .borrow_mut()
+                .entry(of)
+                .or_insert_with(|| beyond(self.rows_of(of).len(), self.due(of)))
+        };
+        let seat = self.seat(job, self.frame, due, Some(&surplus));
         let (mut rows, lost) = self.pick(&seat, &Rows::new(), due, &surplus, &BTreeSet::new());
-        self.lengthen(job, &mut rows);
+        self.lengthen(self.least(job), &mut rows);
         if rows.is_empty() {
             self.leave(job);
             return Err(Refused::Full { max: self.longest() });
@@ -72,15 +84,16 @@ impl Matrix {
         let mut moved = BTreeSet::new();
         self.repack(&mut moved, Columns::Any);
         let mut below: Vec<(Reverse<u64>, JobId)> = Vec::new();
+        let mut surplus = BTreeMap::new();
         for (&job, it) in &self.jobs {
             let (has, due) = (it.placement.rows.len(), self.due(job));
             if has < due && is_off(has, due) {
                 let lacks = u64::from(due - has) * 1_000_000 / u64::from(due);
                 below.push((Reverse(lacks), job));
             }
+            surplus.extend(beyond(has, due).map(|rows| (job, rows)));
         }
         below.sort_unstable();
-        let mut surplus = self.surplus(self.jobs.keys().copied());
         for (_, job) in below {
             if moved.len() < MAX_MOVES {
                 self.grow(job, &mut surplus, &mut moved);
@@ -109,12 +122,11 @@ impl Matrix {
         let mut by_size = jobs.clone();
         let columns = |job| -> u64 { self.widths(job).map(u64::from).sum() };
         by_size.sort_by_cached_key(|&job| Reverse(columns(job)));
-        let none = Surplus::new();
         for job in by_size {
             let due = self.least(job);
-            let seat = self.seat(job, self.frame, due, &none);
+            let seat = self.seat(job, self.frame, due, None);
             let mut rows = seat.free.iter().take(due as usize).collect();
-            self.lengthen(job, &mut rows);
+            self.lengthen(due, &mut rows);
             if rows.is_empty() {
                 *self = before;
                 return self.change(BTreeSet::new());
@@ -129,7 +141,7 @@ impl Matrix {
         for &job in &jobs {
             let missing = self.due(job).saturating_sub(self.rows_of(job).len());
             if missing > 0 {
-                let seat = self.seat_on_own(job, self.frame, &none);
+                let seat = self.seat_on_own(job, self.frame, None);
                 let own = self.rows_of(job);
                 let more = seat.free.iter().filter(|&row| !own.contains(row));
                 let rows: Rows = own.iter().chain(more.take(missing as usize)).collect();
@@ -174,8 +186,7 @@ impl Matrix {
         let own = &self.jobs[&job].placement;
         let mut rows = own.rows.clone();
         rows.remove(last);
-        let none = Surplus::new();
-        let on_own = self.seat_on_own(job, last, &none);
+        let on_own = self.seat_on_own(job, last, None);
         if let Some(row) = on_own.free.iter().find(|&row| !rows.contains(row)) {
             rows.add(&Rows::from_iter([row]));
             return Some(Placement { cpus: on_own.cpus, rows });
@@ -187,22 +198,28 @@ impl Matrix {
         if columns == Columns::Own {
             return None;
         }
-        let seat = self.seat(job, last, own.rows.len(), &none);
+        let seat = self.seat(job, last, own.rows.len(), None);
         let rows: Rows = seat.free.iter().take(own.rows.len() as usize).collect();
         (rows.len() >= least.min(own.rows.len())).then_some(Placement { cpus: seat.cpus, rows })
     }
 
     /// Gives a job the rows that it lacks, on its columns or, where it gets more there, on others.
-    fn grow(&mut self, job: JobId, surplus: &mut Surplus, moved: &mut BTreeSet<JobId>) {
+    fn grow(
+        &mut self,
+        job: JobId,
+        surplus: &mut BTreeMap<JobId, u32>,
+        moved: &mut BTreeSet<JobId>,
+    ) {
         let (own, due) = (self.rows_of(job).clone(), self.due(job));
-        let seat = self.seat_on_own(job, self.frame, surplus);
-        let (more, mut lost) = self.pick(&seat, &own, due - own.len(), surplus, moved);
+        let of = |job| surplus.get(&job).copied();
+        let seat = self.seat_on_own(job, self.frame, Some(&of));
+        let (more, mut lost) = self.pick(&seat, &own, due - own.len(), &of, moved);
         let mut rows = own.clone();
         rows.add(&more);
         let mut cpus = seat.cpus;
         if is_off(rows.len(), due) {
-            let seat = self.seat(job, self.frame, due, surplus);
-            let (elsewhere, lost_there) = self.pick(&seat, &Rows::new(), due, surplus, moved);
+            let seat = self.seat(job, self.frame, due, Some(&of));
+            let (elsewhere, lost_there) = self.pick(&seat, &Rows::new(), due, &of, moved);
             if elsewhere.len() > rows.len() {
                 (cpus, rows, lost) = (seat.cpus, elsewhere, lost_there);
             }
@@ -235,8 +252,8 @@ impl Matrix {
     }
 
     /// New rows at the end of the frame, where a job has fewer than its share of the least frame.
-    fn lengthen(&self, job: JobId, rows: &mut Rows) {
-        let end = self.frame + self.least(job).saturating_sub(rows.len());
+    fn lengthen(&self, least: u32, rows: &mut Rows) {
+        let end = self.frame + least.saturating_sub(rows.len());
         rows.add(&(self.frame..end.min(self.longest())).collect());
     }
 
@@ -257,22 +274,6 @@ impl Matrix {
 
     fn rows_of(&self, job: JobId) -> &Rows {
         &self.jobs[&job].placement.rows
-    }
-
-    /// The jobs that share a host with this one.
-    fn neighbours(&self, job: JobId) -> BTreeSet<JobId> {
-        let hosts = self.jobs[&job].span.cpus.keys();
-        let of_hosts = hosts.flat_map(|host| self.hosts[host].shares.keys());
-        of_hosts.copied().filter(|&other| other != job).collect()
-    }
-
-    /// The rows that some of these jobs hold beyond what they are due.
-    fn surplus(&self, jobs: impl Iterator<Item = JobId>) -> Surplus {
-        let of = |job: JobId| {
-            let (has, due) = (self.rows_of(job).len(), self.due(job));
-            (has > due && is_off(has, due)).then(|| (job, has - due))
-        };
-        jobs.filter_map(of).collect()
     }
 
     /// The change that consists of the new placements of these jobs.

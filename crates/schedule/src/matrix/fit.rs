@@ -6,7 +6,7 @@ use crate::matrix::Rows;
 /// The choice of columns for a job on one of its hosts.
 #[derive(Debug, Clone, Copy)]
 pub struct Choice<'a> {
-    /// The rows in which each column is taken.
+    /// The rows in which each column is taken. Rows that are not left count neither way.
     pub taken: &'a [Rows],
     /// The rows that are left to the job by its hosts so far.
     pub left: &'a Rows,

@@ -77,6 +77,7 @@ mod span;
 pub use rows::Rows;
 pub use span::{Change, HostId, Load, Placement, Refused, Span};
 
+use crate::accounts::Asking;
 use crate::schedule::MAX_JOBS;
 use crate::{Config, CpuSet, JobId, MAX_CPUS, Slot, Spec};
 use fit::{Fit, most_room};
@@ -107,8 +108,10 @@ struct Host {
     load: Load,
     /// The rows in which each column is taken.
     taken: Vec<Rows>,
-    /// The shares of its jobs, see `share`.
-    shares: BTreeMap<JobId, u64>,
+    /// The requests of its jobs, by id.
+    jobs: Vec<Asking>,
+    /// The shares of its jobs, in the same order, see `share`.
+    shares: Vec<u64>,
 }
 
 #[derive(Debug, Clone)]
@@ -155,7 +158,8 @@ impl Matrix {
             return Err(Refused::Cpus { cpus, max: MAX_CPUS });
         }
         let taken = vec![Rows::new(); cpus as usize];
-        self.hosts.insert(host, Host { load: Load::default(), taken, shares: BTreeMap::new() });
+        let new = Host { load: Load::default(), taken, jobs: Vec::new(), shares: Vec::new() };
+        self.hosts.insert(host, new);
         Ok(())
     }
 
@@ -164,7 +168,7 @@ impl Matrix {
     /// # Errors
     /// [`Refused::UnknownHost`] and [`Refused::HostInUse`].
     pub fn remove_host(&mut self, host: HostId) -> Result<(), Refused> {
-        let jobs = self.hosts.get(&host).ok_or(Refused::UnknownHost { host })?.shares.len();
+        let jobs = self.hosts.get(&host).ok_or(Refused::UnknownHost { host })?.jobs.len();
         if jobs > 0 {
             return Err(Refused::HostInUse { host, jobs });
         }
@@ -184,7 +188,7 @@ impl Matrix {
             return Err(Refused::Load { host, threads: load.threads, known });
         }
         of.load = load;
-        self.weigh(host);
+        of.weigh(&self.config);
         Ok(())
     }
 
@@ -224,16 +228,16 @@ impl Matrix {
 
     /// The same in a row.
     pub fn slots_in(&self, host: HostId, row: u32) -> Vec<Slot> {
-        let jobs = self.hosts.get(&host).into_iter().flat_map(|host| host.shares.keys());
-        let placed = jobs.map(|job| (*job, &self.jobs[job].placement));
+        let jobs = self.hosts.get(&host).into_iter().flat_map(Host::jobs);
+        let placed = jobs.map(|job| (job, &self.jobs[&job].placement));
         let in_row = placed.filter(|(_, placement)| placement.rows.contains(row));
         in_row.map(|(job, it)| Slot { job, cpus: it.cpus[&host].clone() }).collect()
     }
 
     /// The entries of a host: jobs, by id, with their rows and the CPUs that they have there.
     pub fn entries(&self, host: HostId) -> impl Iterator<Item = (JobId, &Rows, &CpuSet)> {
-        let jobs = self.hosts.get(&host).into_iter().flat_map(|host| host.shares.keys());
-        let placed = jobs.map(|job| (*job, &self.jobs[job].placement));
+        let jobs = self.hosts.get(&host).into_iter().flat_map(Host::jobs);
+        let placed = jobs.map(|job| (job, &self.jobs[&job].placement));
         placed.filter_map(move |(job, it)| Some((job, &it.rows, it.cpus.get(&host)?)))
     }
 
@@ -306,7 +310,7 @@ impl Matrix {
             if is_bound || cpus.last().is_some_and(|last| last >= of.cpus()) {
                 return Err(Refused::OtherCpus { job });
             }
-            for &other in of.shares.keys().filter(|&&other| other != job) {
+            for other in of.jobs().filter(|&other| other != job) {
                 let theirs = &self.jobs[&other].placement;
                 if !theirs.rows.is_disjoint(rows) && !theirs.cpus[&host].is_disjoint(cpus) {
                     let rows = rows.iter().filter(|&row| theirs.rows.contains(row)).collect();
@@ -319,36 +323,30 @@ impl Matrix {
 
     /// A job counts on its hosts, and has no entries yet.
     fn join(&mut self, job: JobId, span: Span) {
-        let hosts: Vec<HostId> = span.cpus.keys().copied().collect();
+        for &id in span.cpus.keys() {
+            let host = self.hosts.get_mut(&id).expect("it was found");
+            let at = host.jobs.partition_point(|it| it.job < job);
+            host.jobs.insert(at, share::asking(&self.config, id, job, &span));
+            host.weigh(&self.config);
+        }
         let placement = Placement { cpus: BTreeMap::new(), rows: Rows::new() };
         self.jobs.insert(job, Job { span, placement });
-        for host in hosts {
-            self.hosts.get_mut(&host).expect("it was found").shares.insert(job, 0);
-            self.weigh(host);
-        }
     }
 
     /// A job without entries counts no longer.
     fn leave(&mut self, job: JobId) {
         let Some(gone) = self.jobs.remove(&job) else { return };
         for host in gone.span.cpus.into_keys() {
-            self.hosts.get_mut(&host).expect("it had a job").shares.remove(&job);
-            self.weigh(host);
+            let host = self.hosts.get_mut(&host).expect("it had a job");
+            host.jobs.retain(|it| it.job != job);
+            host.weigh(&self.config);
         }
-    }
-
-    /// The shares of a host's jobs follow from all of them.
-    fn weigh(&mut self, id: HostId) {
-        let host = &self.hosts[&id];
-        let jobs = host.shares.keys().map(|job| (*job, &self.jobs[job].span));
-        let shares = share::shares(&self.config, (id, host.cpus()), jobs, &host.load);
-        self.hosts.get_mut(&id).expect("it was found").shares = shares;
     }
 
     /// The share of a job, in parts of [`share::WHOLE`]: that on its most loaded host (L15).
     fn share(&self, job: JobId) -> u64 {
         let hosts = self.jobs[&job].span.cpus.keys();
-        hosts.map(|host| self.hosts[host].shares[&job]).min().unwrap_or(0)
+        hosts.map(|host| self.hosts[host].share(job)).min().unwrap_or(0)
     }
 
     /// A job has these entries from now on; those before come back.
@@ -384,5 +382,20 @@ impl Matrix {
 impl Host {
     fn cpus(&self) -> u32 {
         self.taken.len() as u32
+    }
+
+    /// Its jobs, by id.
+    fn jobs(&self) -> impl Iterator<Item = JobId> {
+        self.jobs.iter().map(|it| it.job)
+    }
+
+    /// The share of one of its jobs.
+    fn share(&self, job: JobId) -> u64 {
+        self.shares[self.jobs.partition_point(|it| it.job < job)]
+    }
+
+    /// The shares of its jobs follow from all their requests and the load.
+    fn weigh(&mut self, config: &Config) {
+        self.shares = share::shares(config, self.cpus(), &self.jobs, &self.load);
     }
 }

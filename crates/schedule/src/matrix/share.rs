@@ -25,7 +25,6 @@ use crate::accounts::Asking;
 use crate::matrix::{HostId, Load, Span};
 use crate::turn::SCALE;
 use crate::{Class, Config, JobId};
-use std::collections::BTreeMap;
 
 /// The share of a job that is due every row.
 pub(crate) const WHOLE: u64 = 1_000_000_000;
@@ -47,26 +46,23 @@ fn weight(config: &Config, span: &Span) -> u64 {
     u64::from(span.weight) * u64::from(percent) * SCALE
 }
 
-/// The share of each job on a host, in parts of [`WHOLE`].
-pub(crate) fn shares<'a>(
-    config: &Config,
-    (host, cpus): (HostId, u32),
-    jobs: impl Iterator<Item = (JobId, &'a Span)>,
-    load: &Load,
-) -> BTreeMap<JobId, u64> {
-    let asking = |(job, span): (JobId, &Span)| {
-        let (user, width) = (span.user, span.cpus.get(&host).copied().unwrap_or(0));
-        Asking { job, user, weight: weight(config, span), width }
-    };
-    let jobs: Vec<Asking> = jobs.map(asking).collect();
-    let weights = config.sharing.weigh(cpus, &jobs, load.threads, &load.of_users);
-    let by_width = jobs.iter().map(|it| u128::from(weights.gangs[&it.job]) * u128::from(it.width));
-    let all: u128 = by_width.sum::<u128>() + weights.rest;
+/// The request of a job for its CPUs of a host.
+pub(crate) fn asking(config: &Config, host: HostId, job: JobId, span: &Span) -> Asking {
+    let width = span.cpus.get(&host).copied().unwrap_or(0);
+    Asking { job, user: span.user, weight: weight(config, span), width }
+}
+
+/// The share of each of these jobs on a host of so many CPUs, in parts of [`WHOLE`].
+pub(crate) fn shares(config: &Config, cpus: u32, jobs: &[Asking], load: &Load) -> Vec<u64> {
+    let (weights, rest) = config.sharing.weigh(cpus, jobs, load.threads, &load.of_users);
+    let by_width = weights.iter().zip(jobs).map(|(&weight, it)| (weight, it.width));
+    let by_width = by_width.map(|(weight, width)| u128::from(weight) * u128::from(width));
+    let all: u128 = by_width.sum::<u128>() + rest;
     let share = |weight: u64| {
         let due = u128::from(WHOLE) * u128::from(weight) * u128::from(cpus) / all;
         due.min(WHOLE.into()) as u64
     };
-    weights.gangs.into_iter().map(|(job, weight)| (job, share(weight))).collect()
+    weights.into_iter().map(share).collect()
 }
 
 /// The rows that a share of a frame is, to the nearest; at least one.

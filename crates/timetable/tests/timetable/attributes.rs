@@ -2,8 +2,8 @@
 
 use gang_schedule::CpuSet;
 use gang_timetable::{
-    Attributes, Controls, Known, Members, WIDE, as_default, before_gangd, priority, released,
-    released_inheritor,
+    Attributes, Controls, Known, Members, SchedPolicy, WIDE, as_default, before_gangd, priority,
+    released, released_inheritor,
 };
 
 const BATCH: Attributes = Attributes::batch(10);
@@ -98,11 +98,35 @@ fn what_gangd_does_not_give_is_wanted_by_the_owner() {
 
 #[test]
 fn who_is_released_in_the_slot_of_a_wide_gang_has_nothing_of_it() {
-    for (now, then) in [(WIDE, BATCH), (Attributes { nice: 3, ..WIDE }, Attributes::batch(3))] {
+    for (now, then) in [(WIDE, BATCH), (Attributes { nice: 12, ..WIDE }, Attributes::batch(12))] {
         assert_eq!(released(&now, &BATCH), Some(then), "{now:?}");
     }
     let own = Attributes { reset_on_fork: true, ..Attributes::other(4) };
     assert_eq!(released(&own, &own), None, "its owner's own");
+}
+
+/// Linux permits any nice value that is not below the present one, and then another policy.
+#[test]
+fn nobody_keeps_what_the_slot_of_a_wide_gang_lets_him_choose() {
+    let fifo = Attributes::fifo(priority::GANG);
+    for nice in [-19, -15, -1, 4] {
+        let now = Attributes { nice, ..WIDE };
+        assert_eq!(KNOWN.wish(&now), None, "{now:?}");
+        assert_eq!(KNOWN.switch(&now, &Attributes::batch(5)), Some(Attributes::batch(5)));
+        assert_eq!(KNOWN.switch(&now, &fifo), Some(Attributes { nice: 5, ..fifo }), "{now:?}");
+        assert_eq!(released(&now, &BATCH), Some(BATCH), "{now:?}");
+        for policy in [SchedPolicy::Batch, SchedPolicy::Idle] {
+            let now = Attributes { policy, ..now };
+            let chosen = Attributes { nice: 5, ..now };
+            assert_eq!(KNOWN.wish(&now), Some(chosen), "{now:?}");
+            assert_eq!(KNOWN.switch(&now, &fifo), Some(chosen), "{now:?}");
+            let of_release = released(&now, &Attributes::other(5)).map(|then| then.nice);
+            assert_eq!(of_release, Some(5), "{now:?}");
+        }
+    }
+    // In the slot of any other gang nobody else may lower it.
+    let lower = Attributes { nice: -3, ..fifo };
+    assert_eq!(KNOWN.wish(&lower), Some(Attributes::other(-3)));
 }
 
 #[test]

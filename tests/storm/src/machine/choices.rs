@@ -23,6 +23,16 @@ impl Machine {
         }
         let is_nice = before.is_some_and(|before| before.nice != now.nice);
         let had = thread.own;
+        if before.is_some_and(|it| it.reset_on_fork && !it.policy.is_realtime()) {
+            // In the slot of a wide gang, anybody may choose a nice value that he could not choose
+            // elsewhere. One below those that he may have of his own is no wish.
+            let of_it: Vec<Attributes> =
+                thread.normal.iter().chain(&thread.unread).copied().collect();
+            if of_it.iter().all(|it| now.nice < it.nice) && now.nice < had.nice {
+                return;
+            }
+            of_it.into_iter().chain([had]).for_each(|it| thread.may_have(it));
+        }
         thread.is_unread = true;
         if is_nice {
             // One that lost the policy of its parent still has not got it back, perhaps.

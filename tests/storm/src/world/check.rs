@@ -134,10 +134,12 @@ impl World {
                 Standing::Filling => !self.backend.can_fill(),
                 Standing::Raised | Standing::Released => false,
             };
-            // The daemon lowers those besides that no timetable has, now and then.
+            // The daemon lowers those besides that no timetable has, now and then. One that has
+            // ended threads stands as before until the next plans.
             match core.eligibility(job) {
-                Eligibility::TooManyThreads => drop(self.crowded.insert(*id)),
+                Eligibility::TooManyThreads => drop(self.crowded.insert(*id, begins_ns)),
                 Eligibility::Asleep if job.standing == Standing::Filling => {}
+                _ if self.crowded.get(id) == Some(&begins_ns) => {}
                 _ => drop(self.crowded.remove(id)),
             }
             // Until the daemon has planned again. One that does not run plans nothing.
@@ -154,7 +156,7 @@ impl World {
             } else {
                 self.still.remove(id);
             }
-            if self.crowded.contains(id) {
+            if self.crowded.contains_key(id) {
                 continue;
             }
             // A process that was about to stop may start another one.

@@ -175,8 +175,9 @@ pub struct World {
     offline: BTreeSet<u32>,
     /// The number of the next job, which is on file.
     next_job: u64,
-    /// Jobs with too many threads, until they are released or take turns again.
-    crowded: BTreeSet<JobId>,
+    /// Jobs with too many threads, until they are released or take turns again; and when the
+    /// timetables begin that have them as such.
+    crowded: BTreeMap<JobId, u64>,
     /// Jobs that stand still and keep themselves out of the rows, since when.
     still: BTreeMap<JobId, u64>,
     /// Parts without entries that are not left to Linux yet, since when.
@@ -284,7 +285,7 @@ impl World {
             topology: Topology::flat(cpus),
             offline: BTreeSet::new(),
             next_job: 1,
-            crowded: BTreeSet::new(),
+            crowded: BTreeMap::new(),
             still: BTreeMap::new(),
             unnamed: BTreeMap::new(),
             stepped_until_ns: 0,

@@ -14,8 +14,8 @@ use gang_timetable::{Action, Timetable};
 
 use super::{registry::bind, state::State};
 
-/// Carries out the effects of decisions.
-pub struct Hands<'a> {
+/// The thread that plans, as it carries effects out.
+pub struct Planner<'a> {
     pub state: &'a mut State,
     /// Empty where there are no timetables.
     pub switchers: &'a mut [Switcher],
@@ -23,7 +23,7 @@ pub struct Hands<'a> {
     pub began_ns: u64,
 }
 
-impl Carrier for Hands<'_> {
+impl Carrier for Planner<'_> {
     fn order(&mut self, orders: Vec<Action>) {
         let State { registry, orders: waiting, .. } = &mut *self.state;
         waiting.extend(bind(registry, orders));

@@ -31,7 +31,7 @@ use gang_timetable::{Switchers, priority};
 
 use crate::{
     conduct::{
-        carrier::Hands,
+        carrier::Planner,
         client_priority::ClientPriority,
         new_threads::ThreadStarts,
         readers::SingleReader,
@@ -263,7 +263,7 @@ impl Conductor {
         let lower_ns = || timings.map(|timings| timings.mean_lower_ns()).max().unwrap_or(0);
         let effects = state.core.publish(planning, &came, &measured, used, lower_ns);
         let (state, switchers) = (&mut self.state, &mut self.switchers[..]);
-        effects.carry_out(&mut Hands { state, switchers, began_ns: now.utc_ns });
+        effects.carry_out(&mut Planner { state, switchers, began_ns: now.utc_ns });
         self.log_failures();
         let took_ns = clock::utc_ns().saturating_sub(now.utc_ns);
         self.state.core.planned_within(took_ns);

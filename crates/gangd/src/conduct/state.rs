@@ -35,7 +35,7 @@ use gang_timetable::{
 
 use crate::{
     conduct::{
-        carrier::Hands,
+        carrier::Planner,
         readers::SingleReader,
         registry::{Descriptors, Registry, bind},
     },
@@ -119,7 +119,7 @@ impl State {
     /// are taken out of the registry after this.
     pub fn carry_out(&mut self) {
         let effects = self.core.take_effects();
-        effects.carry_out(&mut Hands { state: self, switchers: &mut [], began_ns: 0 });
+        effects.carry_out(&mut Planner { state: self, switchers: &mut [], began_ns: 0 });
     }
 
     /// Asks the thread that moves gangs between groups to look at one. Where that thread has ended,

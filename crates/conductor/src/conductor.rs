@@ -6,10 +6,10 @@ use gang_schedule::{
     Allowed, ClassSlices, ClassWeights, Config, Event, JobId, Schedule, Sharing, Slot, Spec,
     Topology, UserId, clock as slices,
 };
-use gang_timetable::{Action, Backend, InSlot, Standing, Switchers, record::Placement};
+use gang_timetable::{Backend, InSlot, Standing, Switchers, record::Placement};
 
 use crate::{
-    Accounts, Activity, Auto, Eligibility, Forecast, Gaps, Job, Load, Measure, Note, Progress,
+    Accounts, Activity, Auto, Effects, Eligibility, Forecast, Gaps, Job, Load, Note, Progress,
     Refused, ShortLived, Uncontended, Width, Window,
     admission::{Claim, LAPSES_AFTER_NS, Resources},
     crowding::Cost,
@@ -171,11 +171,10 @@ pub struct Conductor {
     accounted_until_ns: u64,
     /// Whether these are working hours, as the policy knows it.
     pub are_working: Option<bool>,
-    /// Gangs that are to move between groups.
-    pub(crate) regroups: Vec<JobId>,
-    orders: Vec<Action>,
-    measures: Vec<Measure>,
-    pub(crate) notes: Vec<Note>,
+    /// Those of decisions since they were last taken.
+    pub(crate) effects: Effects,
+    /// The threads whose CPUs orders set, since the last timetable was made.
+    pub(crate) ordered_cpus: BTreeSet<u32>,
 }
 
 impl Conductor {
@@ -216,35 +215,9 @@ impl Conductor {
             round: Round::new(),
             accounted_until_ns: 0,
             are_working: None,
-            regroups: Vec::new(),
-            orders: Vec::new(),
-            measures: Vec::new(),
-            notes: Vec::new(),
+            effects: Effects::default(),
+            ordered_cpus: BTreeSet::new(),
         }
-    }
-
-    /// Actions for what changed outside the clock. They name what is there now, so they are bound
-    /// at once. They go with the next timetable, except those that this one
-    /// [overtakes](Self::is_overtaken).
-    pub fn take_orders(&mut self) -> Vec<Action> {
-        std::mem::take(&mut self.orders)
-    }
-
-    /// Changes of what is measured since the last call, in order.
-    pub fn take_measures(&mut self) -> Vec<Measure> {
-        std::mem::take(&mut self.measures)
-    }
-
-    pub fn take_notes(&mut self) -> Vec<Note> {
-        std::mem::take(&mut self.notes)
-    }
-
-    pub(crate) fn order(&mut self, actions: impl IntoIterator<Item = Action>) {
-        self.orders.extend(actions);
-    }
-
-    pub(crate) fn measure(&mut self, change: Measure) {
-        self.measures.push(change);
     }
 
     /// The next job has this number at least.
@@ -446,7 +419,7 @@ impl Conductor {
             return;
         }
         let terms = if are_working { self.settings.inside } else { outside };
-        self.notes.push(Note::WorkingHours(are_working));
+        self.note(Note::WorkingHours(are_working));
         let accepted = self.schedule.apply(terms.event());
         debug_assert!(accepted.is_ok(), "settings were checked as they were read");
     }

@@ -201,7 +201,7 @@ impl Conductor {
                 excess: found,
             });
             self.over_thread_limit.insert(id);
-            self.notes.push(Note::Crowded(id));
+            self.note(Note::Crowded(id));
         }
     }
 

@@ -66,7 +66,7 @@ pub use activity::Activity;
 pub use conductor::{Candidate, Conductor, Limits, Now, Setup, Terms, Tunables};
 pub use crowding::Crowded;
 pub use due::{Due, NewThreads};
-pub use effects::{Effects, Measure, Note};
+pub use effects::{Carrier, Effects, Measure, Note};
 pub use eligibility::{Eligibility, Facts};
 pub use forecast::Forecast;
 pub use gap::Gaps;

@@ -6,7 +6,7 @@
 //! Approach: one [table](cell) of states and moments, in which every case stands. A transition is a
 //! function of [`Conductor`] without side effects; where it changes what must be on file, it
 //! returns the record. Its effects on the kernel are actions, which may be done twice
-//! ([`Conductor::take_orders`]).
+//! ([`crate::Effects`]).
 //!
 //! Properties: a moment that the table refuses changes nothing. The record that a transition
 //! returns is all that is needed to release the job as it is after the transition.

@@ -227,7 +227,7 @@ impl Conductor {
         let is_over_limit = job.eligibility(machine) == Eligibility::TooManyThreads;
         if is_over_limit && job.activity.awake && self.over_thread_limit.insert(id) {
             let is_crowded = job.crowded.is_some();
-            self.notes.push(if is_crowded { Note::Crowded(id) } else { Note::TooManyThreads(id) });
+            self.note(if is_crowded { Note::Crowded(id) } else { Note::TooManyThreads(id) });
         }
     }
 
@@ -427,11 +427,11 @@ impl Conductor {
         let slots = self.slots_for_pages();
         Effects {
             pins,
+            overtaken: self.overtaken(),
             timetables: composition.timetables,
-            from_ns,
             slots,
-            planned: Planned { config, from_ns, until_ns, plans },
-            notes: self.take_notes(),
+            planned: Some(Planned { config, from_ns, until_ns, plans }),
+            ..self.take_effects()
         }
     }
 
@@ -443,19 +443,6 @@ impl Conductor {
         slots
             .filter(|&(job, slots)| self.slots_on_pages.insert(job, slots) != Some(slots))
             .collect()
-    }
-
-    /// Whether an order sets the CPUs of a thread that the last timetable restricts: the thread was
-    /// left alone, or bound, as the order was made. Another switcher might carry the order out
-    /// after the edge.
-    pub fn is_overtaken(&self, order: &Action) -> bool {
-        let Action::Affinity { tid, .. } = order else { return false };
-        let of_timetable = self.published.gangs().iter().filter_map(|job| self.jobs.get(job));
-        let mut threads = of_timetable
-            .filter_map(|job| job.home.as_ref())
-            .flat_map(|home| home.members.threads())
-            .filter(|thread| thread.tid == *tid);
-        threads.any(|thread| !thread.is_exempt() && !thread.user_pinned)
     }
 
     /// Whether members of a job that is released may have been started in a slot, or out of it.

@@ -57,7 +57,7 @@ impl Conductor {
         for (id, to) in found {
             if let Some(job) = self.jobs.get_mut(&id) {
                 job.regroup = Some(to);
-                self.regroups.push(id);
+                self.effects.regroups.push(id);
             }
         }
     }
@@ -76,11 +76,6 @@ impl Conductor {
         let Some(home) = &mut self.job_mut(id)?.home else { return Ok(()) };
         let was_kept = std::mem::replace(&mut home.members.controls.kept_from_realtime, is_kept);
         if was_kept == is_kept { Ok(()) } else { self.members_came(id, &[]) }
-    }
-
-    /// The gangs that are to move from now on, since the last call.
-    pub fn take_regroups(&mut self) -> Vec<JobId> {
-        std::mem::take(&mut self.regroups)
     }
 
     /// The move that a gang is to make, and where it lives. Once no timetable is followed that was

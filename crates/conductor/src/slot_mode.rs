@@ -48,7 +48,7 @@ impl Conductor {
                 false => InSlot::Exclusive,
             };
             if std::mem::replace(&mut job.in_slot, in_slot) != in_slot {
-                self.notes.push(Note::InSlot(job.id, in_slot));
+                self.effects.notes.push(Note::InSlot(job.id, in_slot));
                 self.restated.insert(job.id);
                 is_changed = true;
             }
@@ -89,7 +89,7 @@ impl Conductor {
     /// raised again.
     pub fn measured_uncontended(&mut self, now: Now, measured: impl Iterator<Item = Measured>) {
         if self.uncontended.is_disturbed(now.monotonic_ns, measured) {
-            self.notes.push(Note::Disturbed);
+            self.note(Note::Disturbed);
             self.schedule.renew();
         }
     }

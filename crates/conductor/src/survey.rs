@@ -112,7 +112,7 @@ impl Conductor {
     /// not measured.
     pub fn saw_short_tasks(&mut self, count: Option<u64>) {
         if self.gaps.saw_short_tasks(count) {
-            self.notes.push(Note::Gaps(self.gaps.usual()));
+            self.note(Note::Gaps(self.gaps.usual()));
             self.schedule.renew();
         }
     }

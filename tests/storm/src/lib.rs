@@ -23,6 +23,10 @@ pub struct Outcome {
     pub violations: Vec<String>,
     pub cells: Cells,
     pub steps: u64,
+    /// How often the daemon has died.
+    pub deaths: usize,
+    /// Users that had a job.
+    pub users: usize,
 }
 
 /// Whether jobs have cgroups on the machine that a seed chooses, or are trees of processes.
@@ -34,5 +38,6 @@ pub fn has_cgroups(seed: u64) -> bool {
 pub fn run(seed: u64, events: &[Event]) -> Outcome {
     let mut world = World::new(seed);
     let violations = world.run(events);
-    Outcome { violations, cells: std::mem::take(&mut world.cells), steps: world.steps }
+    let World { cells, steps, deaths, ref users, .. } = world;
+    Outcome { violations, cells, steps, deaths, users: users.len() }
 }

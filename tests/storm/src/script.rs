@@ -90,9 +90,13 @@ impl Kind {
     }
 }
 
-/// The least number of events of a seed, and of deaths of the daemon in it.
+/// The least number of events of a seed, of deaths of the daemon in it, and of users with jobs.
 pub const EVENTS: usize = 200;
 pub const DEATHS: usize = 2;
+pub const USERS: usize = 3;
+
+/// The second number of a death that waits for no effect.
+pub const AT_ONCE: u16 = 0;
 
 /// The script of a seed.
 pub fn of_seed(seed: u64) -> Vec<Event> {
@@ -113,13 +117,30 @@ pub fn of_seed(seed: u64) -> Vec<Event> {
     // Each seed has a hostile user.
     let (at, a, b) = (random.usize(..EVENTS / 2), random.u16(..), random.u16(..));
     events.insert(at, Event { kind: Kind::Flood, a, b });
+    // The daemon dies between two effects, or at the latest before it is restarted.
+    let mut ends: Vec<usize> = Vec::new();
     for _ in 0..DEATHS {
         let at = random.usize(EVENTS / 4..events.len());
         let (a, b) = (random.u16(..), random.u16(..));
-        let restart = Event { kind: Kind::Restart, a, b };
-        let later = (at + random.usize(1..12)).min(events.len());
-        events.insert(later, restart);
         events.insert(at, Event { kind: Kind::Kill, a, b });
+        ends.push(at + random.usize(1..12));
+    }
+    ends.sort_unstable();
+    // From the last one on, so that each restart comes at once.
+    let length = events.len();
+    for at in ends.into_iter().rev().map(|at| at.min(length)) {
+        let (a, b) = (random.u16(..), random.u16(..));
+        events.insert(at, Event { kind: Kind::Restart, a, b });
+        events.insert(at, Event { kind: Kind::Kill, a, b: AT_ONCE });
+    }
+    // Users come while the first daemon lives, and has all CPUs.
+    let takes = |event: &Event| matches!(event.kind, Kind::Kill | Kind::TakeCpu);
+    let first_loss = events.iter().position(takes);
+    let (until, first) = (first_loss.unwrap_or(EVENTS), random.u16(..));
+    for user in 0..USERS as u16 {
+        let (at, b) = (random.usize(..=until), random.u16(..));
+        let a = first.wrapping_add(user);
+        events.insert(at, Event { kind: Kind::Register, a, b });
     }
     events
 }

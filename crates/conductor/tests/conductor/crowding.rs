@@ -88,7 +88,7 @@ fn larger_one_of_two_takes_no_turns_until_it_is_smaller() {
     assert_eq!((crowded.size, crowded.size_max), (3_000, 1_748));
     assert_eq!((crowded.takes_ns, crowded.others_ns), (750_000, 500_000));
     let effects = plans(&mut core, 40);
-    assert!(effects.planned.plans.iter().all(|plan| plan.slot(JOB).is_none()));
+    assert!(effects.planned.unwrap().plans.iter().all(|plan| plan.slot(JOB).is_none()));
     // A few fewer are too many yet.
     reads(&mut core, JOB, PID, 1_749);
     assert_eq!(eligibilities(&core), [TooManyThreads, TakesTurns]);
@@ -265,7 +265,7 @@ fn gang_with_too_many_threads_is_lowered_though_no_row_has_it() {
         let followed = Followed { missed: 1, ..Followed::default() };
         let (mut planning, _) = core.begin(now, resume_ns, new_threads, followed);
         core.plan(&mut planning);
-        assert!(core.take_orders().is_empty(), "it is left to the timetable");
+        assert!(core.take_effects().orders.is_empty(), "it is left to the timetable");
         has_threads(&mut core, THREADS_MAX + 1);
         core.was_read(JOB);
         let none = BTreeSet::new();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use gang_conductor::{Conductor, Due, Effects, Followed, NewThreads, Note, Now, life::State};
+use gang_conductor::{Conductor, Due, Effects, Followed, Measure, NewThreads, Now, life::State};
 use gang_schedule::{Config, CpuSet, JobId};
 use gang_timetable::{Action, EdgeActions, InSlot, Known, SchedPolicy, THREADS_MAX, Timetable};
 
@@ -46,8 +46,8 @@ fn cpus_are_given_only_where_their_pins_come_first() {
 
 /// Two gangs have slots in turn, and stand still out of them. After so many plans, the first gang
 /// is found to have too many threads while the next ones are made. Returns the effects of the
-/// latter, and the orders that were made with them.
-fn too_many_threads_after(plans: usize) -> (Effects, Vec<Action>) {
+/// latter.
+fn too_many_threads_after(plans: usize) -> Effects {
     let mut core = conductor_of(Config { fill: false, ..Config::default() }, false);
     for _ in 0..2 {
         let id = core.register(NOW, candidate(4)).unwrap();
@@ -66,12 +66,12 @@ fn too_many_threads_after(plans: usize) -> (Effects, Vec<Action>) {
             let members = &mut core.jobs.get_mut(&JOB).unwrap().home.as_mut().unwrap().members;
             members.admit(&mut vec![PID], THREADS_MAX + 1);
             core.was_read(JOB);
-            core.take_orders();
+            core.take_effects();
         }
         core.plan(&mut planning);
         let effects = core.publish(planning, &BTreeSet::new(), &BTreeSet::new(), 0.0, || 30_000);
         if made == plans {
-            return (effects, core.take_orders());
+            return effects;
         }
         made += 1;
     }
@@ -82,8 +82,9 @@ fn too_many_threads_after(plans: usize) -> (Effects, Vec<Action>) {
 fn job_with_a_slot_later_is_left_to_the_timetable() {
     let mut of_later_rows = 0;
     for after in 1..9 {
-        let (Effects { planned, .. }, orders) = too_many_threads_after(after);
-        let (first, later) = planned.plans.split_first().unwrap();
+        let Effects { planned, orders, .. } = too_many_threads_after(after);
+        let plans = planned.unwrap().plans;
+        let (first, later) = plans.split_first().unwrap();
         if first.slot(JOB).is_none() && later.iter().any(|plan| plan.slot(JOB).is_some()) {
             assert_eq!(orders, [], "after {after} plans");
             of_later_rows += 1;
@@ -98,7 +99,7 @@ fn gaps_are_those_between_slots_of_raised_gangs() {
     assert_eq!(core.gap_of_raised(), None, "nothing was planned yet");
     let effects = planned(&mut core);
     let gap = core.gap_of_raised().unwrap();
-    assert!(gap == effects.planned.config.gap && gap.length_ns > 0, "{gap:?}");
+    assert!(gap == effects.planned.unwrap().config.gap && gap.length_ns > 0, "{gap:?}");
     core.job_mut(JOB).unwrap().in_slot = InSlot::Uncontended;
     assert_eq!(core.gap_of_raised(), None, "it is left to Linux");
 }
@@ -108,9 +109,9 @@ fn each_switcher_has_the_timetable_of_the_plans() {
     let mut core = in_state(State::Present);
     let effects = planned(&mut core);
     assert_eq!(effects.timetables.len(), 4);
+    let planned = effects.planned.map(|it| (it.from_ns, it.until_ns)).unwrap();
     for timetable in &effects.timetables {
         assert_eq!(timetable.generation, core.generation);
-        let planned = (effects.planned.from_ns, effects.planned.until_ns);
         assert_eq!((timetable.from_ns, timetable.until_ns), planned);
         assert!(timetable.edges.iter().all(|edge| (planned.0..planned.1).contains(&edge.at_ns)));
         assert!(timetable.immediate.is_empty(), "orders are the carrier's");
@@ -146,15 +147,19 @@ fn deadline_lowers_all_that_an_edge_raises() {
 }
 
 #[test]
-fn pages_count_after_timetables_and_notes_come_once() {
+fn effects_outside_of_plans_come_at_once_and_once() {
     let mut core = in_state(State::Present);
     core.open_page(JOB).unwrap();
-    let orders = core.take_orders();
-    assert!(orders.iter().any(|action| matches!(action, Action::Page { job: JOB, .. })));
+    let effects = core.take_effects();
+    let is_page = |action: &Action| matches!(action, Action::Page { job: JOB, .. });
+    assert!(effects.orders.iter().any(is_page));
+    assert_eq!(effects.measures, [Measure::Watch(JOB)]);
+    assert!(effects.planned.is_none());
     let effects = planned(&mut core);
-    assert_eq!(effects.slots, [(JOB, 0)]);
-    assert_eq!(core.take_notes(), Vec::<Note>::new(), "they are in the effects");
-    assert_eq!(core.take_orders(), Vec::<Action>::new(), "they were taken");
+    assert!(!effects.orders.iter().any(is_page), "they were taken");
+    assert_eq!((effects.measures, effects.slots), (vec![], vec![(JOB, 0)]));
+    let none = format!("{:?}", Effects::default());
+    assert_eq!(format!("{:?}", core.take_effects()), none, "all are in those of the plans");
 }
 
 #[test]
@@ -219,7 +224,6 @@ fn clock_set_back_states_a_sleeping_job_anew() {
     let mut core = in_state(State::Present);
     core.sleep(JOB).unwrap();
     planned(&mut core);
-    core.take_orders();
     let after = |step_ns: i64, passed_ns| Now {
         utc_ns: NOW.utc_ns.saturating_add_signed(step_ns) + passed_ns,
         monotonic_ns: NOW.monotonic_ns + passed_ns,
@@ -228,8 +232,9 @@ fn clock_set_back_states_a_sleeping_job_anew() {
         assert!(planned_at(&mut core, now).is_none(), "not set back: {now:?}");
     }
     let effects = planned_at(&mut core, after(19_000_000, 4_000_000)).unwrap();
-    assert!(effects.from_ns <= after(19_000_000, 4_000_000).utc_ns, "at once");
+    let from_ns = effects.planned.unwrap().from_ns;
+    assert!(from_ns <= after(19_000_000, 4_000_000).utc_ns, "at once");
     let original = home(cgroup()).members.threads()[0].original;
     let back = Action::Attributes { tid: PID, attributes: original, known: Known::of(original) };
-    assert!(core.take_orders().contains(&back), "an older timetable may have lowered it");
+    assert!(effects.orders.contains(&back), "an older timetable may have lowered it");
 }

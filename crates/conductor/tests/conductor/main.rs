@@ -1,5 +1,6 @@
 //! The conductor, one step at a time.
 
+mod carried_out;
 mod confined;
 mod crowding;
 mod effects;

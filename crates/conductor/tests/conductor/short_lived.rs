@@ -95,18 +95,19 @@ fn gang_of_short_lived_threads_is_weighed_as_a_whole() {
     bustle(&mut core, 2);
     assert_eq!(changes(&plan(&mut core, 0)), (true, false));
     bustle(&mut core, 1);
-    assert!(core.take_regroups().is_empty(), "it is decided with the next plans");
+    assert!(core.take_effects().regroups.is_empty(), "it is decided with the next plans");
     // Its threads are ordinary ones from now on, and are to move.
-    assert_eq!(changes(&plan(&mut core, 100)), (false, false));
-    assert_eq!((mode(&core), core.take_regroups()), (InSlot::Weighed, vec![JOB]));
+    let effects = plan(&mut core, 100);
+    assert_eq!(changes(&effects), (false, false));
+    assert_eq!((mode(&core), effects.regroups), (InSlot::Weighed, vec![JOB]));
     assert_eq!(core.regroup(JOB).map(|it| it.0), Some(Regroup::ToOwn));
     assert!(!core.is_switched_by_thread(JOB));
     let (placement, controls) = own();
     core.moved(JOB, gang_schedule::Policy::Gang, placement, controls).unwrap();
     assert_eq!(core.regroup(JOB), None);
-    assert_eq!(changes(&plan(&mut core, 200)), (false, true));
+    let effects = plan(&mut core, 200);
+    assert_eq!((changes(&effects), effects.regroups), ((false, true), vec![]));
     assert_eq!(core.short_lived_gang(&core.jobs[&JOB]), Some(ShortLivedGang::Weighed));
-    assert!(core.take_regroups().is_empty());
 }
 
 #[test]
@@ -116,13 +117,10 @@ fn gang_returns_once_its_threads_stay() {
     plan(&mut core, 0);
     let (placement, controls) = own();
     core.moved(JOB, gang_schedule::Policy::Gang, placement, controls).unwrap();
-    core.take_regroups();
     (0..49).for_each(|_| look(&mut core));
-    plan(&mut core, 100);
-    assert!(core.take_regroups().is_empty());
+    assert!(plan(&mut core, 100).regroups.is_empty());
     look(&mut core);
-    plan(&mut core, 200);
-    assert_eq!(core.take_regroups(), [JOB]);
+    assert_eq!(plan(&mut core, 200).regroups, [JOB]);
     assert_eq!(core.regroup(JOB).map(|it| it.0), Some(Regroup::ToShared));
     // Until it is back, its group weighs what others weigh.
     core.forsake_own_group(JOB).unwrap();
@@ -157,17 +155,14 @@ fn gang_that_cannot_return_is_weighed_as_a_whole() {
 fn gang_that_cannot_move_is_switched_by_thread() {
     let mut core = gang();
     bustle(&mut core, 3);
-    plan(&mut core, 0);
-    assert_eq!(core.take_regroups(), [JOB]);
+    assert_eq!(plan(&mut core, 0).regroups, [JOB]);
     assert_eq!(core.short_lived_gang(&core.jobs[&JOB]), None, "nobody knows yet");
     core.cannot_regroup(NOW, JOB).unwrap();
     assert_eq!((changes(&plan(&mut core, 100)), mode(&core)), ((true, false), InSlot::Exclusive));
     assert_eq!(core.short_lived_gang(&core.jobs[&JOB]), Some(ShortLivedGang::Unweighed));
-    plan(&mut core, 59_000);
-    assert!(core.take_regroups().is_empty(), "not yet");
+    assert!(plan(&mut core, 59_000).regroups.is_empty(), "not yet");
     bustle(&mut core, 3);
-    plan(&mut core, 60_000);
-    assert_eq!(core.take_regroups(), [JOB]);
+    assert_eq!(plan(&mut core, 60_000).regroups, [JOB]);
 }
 
 #[test]
@@ -199,8 +194,7 @@ fn gang_without_a_group_to_itself_is_never_weighed() {
         let home = core.jobs.get_mut(&JOB).and_then(|job| job.home.as_mut()).unwrap();
         home.placement = placement.clone();
         bustle(&mut core, 3);
-        plan(&mut core, 0);
-        assert_eq!(!core.take_regroups().is_empty(), can, "{placement:?}");
+        assert_eq!(!plan(&mut core, 0).regroups.is_empty(), can, "{placement:?}");
         let how = core.short_lived_gang(&core.jobs[&JOB]);
         assert_eq!(how, (!can).then_some(ShortLivedGang::Unweighed), "{placement:?}");
     }
@@ -211,15 +205,12 @@ fn gang_that_stands_still_or_loses_a_process_stays() {
     let mut core = gang();
     bustle(&mut core, 3);
     core.suspend(NOW, JOB, Suspension::Own).unwrap();
-    plan(&mut core, 0);
-    assert!(core.take_regroups().is_empty(), "it stands still");
+    assert!(plan(&mut core, 0).regroups.is_empty(), "it stands still");
     core.suspend(NOW, JOB, Suspension::None).unwrap();
     core.detach(JOB, (PID, STARTED), &[PID]).unwrap();
-    plan(&mut core, 100);
-    assert!(core.take_regroups().is_empty(), "a process is on its way out");
+    assert!(plan(&mut core, 100).regroups.is_empty(), "a process is on its way out");
     core.has_left(JOB, PID, false).unwrap();
-    plan(&mut core, 200);
-    assert_eq!(core.take_regroups(), [JOB]);
+    assert_eq!(plan(&mut core, 200).regroups, [JOB]);
     core.change(JOB, |spec, _| spec.policy = gang_schedule::Policy::None).unwrap();
     assert_eq!(core.regroup(JOB), None, "Linux alone schedules it");
     assert_eq!(State::of(&core.jobs[&JOB]), State::Present);
@@ -235,11 +226,9 @@ fn gang_without_slots_moves_for_its_limits_as_well() {
     home.members.see_cpus(PID, [3].into_iter().collect(), false, &online);
     core.saw_members_of(JOB);
     bustle(&mut core, 2);
-    plan(&mut core, 100);
+    assert!(plan(&mut core, 100).regroups.is_empty(), "it has no slots to be weighed in");
     assert_eq!(core.eligibility(&core.jobs[&JOB]), Eligibility::Unplaceable);
-    assert!(core.take_regroups().is_empty(), "it has no slots to be weighed in");
     core.move_for_limits(JOB, Some(Regroup::ToCaller));
-    plan(&mut core, 200);
-    assert_eq!(core.take_regroups(), [JOB]);
+    assert_eq!(plan(&mut core, 200).regroups, [JOB]);
     assert_eq!(core.regroup(JOB).map(|it| it.0), Some(Regroup::ToCaller));
 }

@@ -87,7 +87,7 @@ fn look_is_at_some_jobs_in_turn() {
         core.job_mut(id).unwrap().standing = Standing::Paused;
     }
     core.begin_step(NOW);
-    core.take_orders();
+    core.take_effects();
     let Due::Plan { resume_ns, new_threads, .. } = core.due(NOW, 1, MS, NewThreads::None) else {
         panic!("nothing was planned yet");
     };
@@ -127,7 +127,7 @@ fn settled_conductor_has_no_look_due() {
     let mut core = with_paused_job(NOW);
     look_due_ns(&mut core, NOW);
     core.end(JOB).unwrap();
-    core.take_orders();
+    core.take_effects();
     assert!(core.is_settled(false, false));
     let later = after(1_000 * MS);
     assert_eq!(core.sleep_ns(later.utc_ns, BEAT_NS), BEAT_NS, "it would not sleep any more");

@@ -18,11 +18,9 @@ use std::{
     time::Duration,
 };
 
-use gang_conductor::{
-    Due, Effects, Followed, Looked, Measured, NewThreads, Now, crowding, turns::Turns,
-};
+use gang_conductor::{Due, Followed, Looked, Measured, NewThreads, Now, crowding, turns::Turns};
 use gang_engine::{
-    bound::{Bound, Linux},
+    bound::Linux,
     guardian,
     switcher::{Lookout, Switcher},
     timing,
@@ -33,11 +31,12 @@ use gang_timetable::{Switchers, priority};
 
 use crate::{
     conduct::{
+        carrier::Planner,
         client_priority::ClientPriority,
         new_threads::ThreadStarts,
         readers::SingleReader,
         requests::{self, Handle, Request},
-        state::{State, log, now},
+        state::{State, now},
         survey::Survey,
     },
     guardian_keeper::Pulse,
@@ -157,7 +156,7 @@ impl Conductor {
             if self.pulse.take_released() {
                 self.state.core.were_released();
             }
-            self.state.follow_orders();
+            self.state.carry_out();
             let mut sleep_ns = self.do_what_is_due(now);
             self.client_priority.gangs.follow(self.state.core.gap_of_raised());
             if requests > 0 && sleep_ns > 0 {
@@ -187,7 +186,7 @@ impl Conductor {
             }
             let Some(request) = self.turns.pop() else { return count };
             (request.run)(&mut self.state);
-            self.state.follow_orders();
+            self.state.carry_out();
             count += 1;
             if self.state.stopped || clock::monotonic_ns() >= until_ns {
                 return count;
@@ -238,7 +237,7 @@ impl Conductor {
             Some(Measured { job, wanted_ns, coscheduled_ns })
         });
         core.measured_uncontended(now(), sums);
-        self.state.follow_orders();
+        self.state.carry_out();
     }
 
     /// Plans from a boundary on, and hands the timetables to the switchers.
@@ -252,8 +251,6 @@ impl Conductor {
         let planned = state.core.plan(&mut planning);
         let came = planned.iter().copied().filter(|&id| self.read_planned(id)).collect();
         let state = &mut self.state;
-        // Also those about threads that this timetable has no more, as the read has shown.
-        state.follow_orders();
         let is_measured = |id: &JobId| state.measured.sums(*id).is_some();
         let measured = planned.into_iter().filter(is_measured).collect();
         let singles = state.single_reader.as_ref().map_or(0.0, SingleReader::used);
@@ -265,7 +262,8 @@ impl Conductor {
         let timings = timings();
         let lower_ns = || timings.map(|timings| timings.mean_lower_ns()).max().unwrap_or(0);
         let effects = state.core.publish(planning, &came, &measured, used, lower_ns);
-        self.carry_out(now, effects);
+        let (state, switchers) = (&mut self.state, &mut self.switchers[..]);
+        effects.carry_out(&mut Planner { state, switchers, began_ns: now.utc_ns });
         self.log_failures();
         let took_ns = clock::utc_ns().saturating_sub(now.utc_ns);
         self.state.core.planned_within(took_ns);
@@ -297,35 +295,6 @@ impl Conductor {
             is_behind: self.switchers.iter().any(Switcher::is_behind),
             missed: timings.map(|timings| timings.out_of_step()).sum(),
         }
-    }
-
-    /// In the order that [`Effects`] gives.
-    fn carry_out(&mut self, now: Now, effects: Effects) {
-        let Effects { pins, timetables, from_ns, slots, planned, notes } = effects;
-        let State { core, registry, measured, orders, .. } = &mut self.state;
-        for (job, cpus) in &pins {
-            if let Some(of) = registry.jobs.get_mut(job) {
-                of.roster.give(cpus);
-            }
-        }
-        let orders = std::mem::take(orders).into_iter();
-        let orders = orders.filter(|order| !core.is_overtaken(&order.action));
-        let mut immediate: Vec<_> = orders.map(|action| (core.generation, action)).collect();
-        for (switcher, timetable) in self.switchers.iter_mut().zip(timetables) {
-            // Woken in time, they find it by themselves.
-            let sleeps_on = !switcher.wakes_between(clock::utc_ns(), from_ns);
-            let mut timetable = timetable.bind(|action| Bound::new(action, registry));
-            timetable.immediate = std::mem::take(&mut immediate);
-            switcher.publish(timetable);
-            if sleeps_on || now.utc_ns >= from_ns {
-                switcher.ring();
-            }
-        }
-        for (job, slots) in slots {
-            registry.pages.get(&job).into_iter().for_each(|page| drop(page.write_slots(slots)));
-        }
-        measured.send_slots(&planned);
-        log(notes);
     }
 
     /// Reads the threads of a gang in the plans; true where one came that was not known.

@@ -55,7 +55,7 @@ impl State {
             of.roster.leaves(&mut home.members, process.clone());
         }
         let leaver = self.bound(leaver);
-        self.follow_orders();
+        self.carry_out();
         if let Some(of) = self.registry.jobs.get_mut(&id) {
             of.listeners.forget(process.pid);
         }

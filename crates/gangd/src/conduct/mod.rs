@@ -4,6 +4,7 @@
 //! Nothing in this room waits for a client.
 
 pub mod at_work;
+pub mod carrier;
 pub mod client_priority;
 pub mod conductor;
 pub mod leaving;

@@ -18,8 +18,7 @@ use std::{
 
 use gang_bpf::Meter;
 use gang_conductor::{
-    Candidate, Conductor, Home, Job, Measure, Note, Now, Regroup, Stray, Suspension,
-    turns::Overhead,
+    Candidate, Conductor, Home, Job, Now, Regroup, Stray, Suspension, turns::Overhead,
 };
 use gang_engine::{
     bound::{Bound, ControlFiles, ProcessHandle},
@@ -36,6 +35,7 @@ use gang_timetable::{
 
 use crate::{
     conduct::{
+        carrier::Planner,
         readers::SingleReader,
         registry::{Descriptors, Registry, bind},
     },
@@ -115,26 +115,17 @@ impl State {
         Ok(self.core.job(job)?)
     }
 
-    /// Binds orders to the descriptors that are there now, and begins or ends measuring as decided.
-    /// Descriptors that go away are taken out of the registry after this.
-    pub fn follow_orders(&mut self) {
-        let actions = self.core.take_orders();
-        self.orders.extend(bind(&self.registry, actions));
-        for change in self.core.take_measures() {
-            match change {
-                Measure::Watch(job) => self.with_measured(job, MeasuredGangs::watch),
-                Measure::Follow(job) => self.with_measured(job, MeasuredGangs::follow),
-                Measure::AwaitWaking(job) => self.with_measured(job, |gangs, job| {
-                    gangs.await_waking(job);
-                }),
-                Measure::Forget(job) => self.measured.forget(job),
-            }
-        }
-        for job in self.core.take_regroups() {
-            // Where that thread has ended, the daemon ends.
-            let _ = self.regroups.as_ref().map(|way| way.send(job));
-        }
-        log(self.core.take_notes());
+    /// Carries out what was decided since the last call, outside of plans. Descriptors that go away
+    /// are taken out of the registry after this.
+    pub fn carry_out(&mut self) {
+        let effects = self.core.take_effects();
+        effects.carry_out(&mut Planner { state: self, switchers: &mut [], began_ns: 0 });
+    }
+
+    /// Asks the thread that moves gangs between groups to look at one. Where that thread has ended,
+    /// the daemon ends.
+    pub fn move_between_groups(&self, job: JobId) {
+        let _ = self.regroups.as_ref().map(|way| way.send(job));
     }
 
     /// The limits of a job were looked at. Where it has others than are in force, it takes them
@@ -142,13 +133,7 @@ impl State {
     pub fn follow_limits(&mut self, id: JobId, way: Option<Regroup>, has_others: bool) {
         self.core.move_for_limits(id, way);
         if has_others && way.is_none() {
-            let _ = self.regroups.as_ref().map(|way| way.send(id));
-        }
-    }
-
-    fn with_measured(&mut self, job: JobId, act: impl FnOnce(&mut MeasuredGangs, &Job)) {
-        if let Ok(job) = self.core.job(job) {
-            act(&mut self.measured, job);
+            self.move_between_groups(id);
         }
     }
 
@@ -337,7 +322,7 @@ impl State {
     /// Whether the processes of a job hear of its slots by signals.
     pub fn set_signals(&mut self, id: JobId, signals: bool) -> Result<Option<Record>, Error> {
         let record = self.core.set_signals(id, signals)?;
-        self.follow_orders();
+        self.carry_out();
         if let Some(of) = self.registry.jobs.get_mut(&id).filter(|_| !signals) {
             of.listeners = Listeners::default();
         }
@@ -401,7 +386,7 @@ impl State {
     /// The job is over, unless there is none.
     pub fn end(&mut self, id: JobId) -> Option<Over> {
         let mut job = self.core.end(id)?;
-        self.follow_orders();
+        self.carry_out();
         let descriptors = self.registry.jobs.remove(&id);
         self.registry.pages.remove(&id);
         let Some(record) = job.record() else { return Some(Over::Unstarted) };
@@ -457,32 +442,5 @@ impl State {
     /// Jobs that have used no CPU for a time: they leave (L20).
     pub fn unused_for(&self, time: Duration) -> Vec<JobId> {
         self.core.unused_for(now(), time.as_nanos() as u64)
-    }
-}
-
-/// Writes to the log what was noted.
-pub fn log(notes: Vec<Note>) {
-    for note in notes {
-        match note {
-            Note::InSlot(job, in_slot) => {
-                tracing::debug!(%job, ?in_slot, "slot mode of a gang changed");
-            }
-            Note::TooManyThreads(job) => {
-                tracing::warn!(%job, "more threads than gangd switches: no slots until it has fewer");
-            }
-            Note::Crowded(job) => {
-                tracing::warn!(
-                    %job,
-                    "its threads take too much time to switch: no slots until it has fewer"
-                );
-            }
-            Note::Disturbed => {
-                tracing::debug!("gangs that had the machine for themselves are disturbed");
-            }
-            Note::Gaps(gap) => tracing::debug!(?gap, "gaps come more or less often"),
-            Note::WorkingHours(are_working) => {
-                tracing::info!(are_working, "other terms for the classes from now on");
-            }
-        }
     }
 }

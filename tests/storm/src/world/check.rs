@@ -63,6 +63,8 @@ impl World {
         let mut machine = self.machine.borrow_mut();
         machine.check_raised();
         let now_ns = self.now.utc_ns;
+        let Some(daemon) = &mut self.daemon else { return };
+        machine.violations.extend(daemon.check_handed_on());
         let Some(daemon) = &self.daemon else { return };
         let calm_ns = self.held_up_until_ns.max(self.stepped_until_ns) + STRAYS_NS;
         if calm_ns < self.now.monotonic_ns && self.dies_after.is_none() {

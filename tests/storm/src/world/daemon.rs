@@ -210,6 +210,5 @@ impl Daemon {
             self.core.saw_users(now, threads);
         }
         self.core.saw_short_tasks(Some(now.monotonic_ns / (7 * MS)));
-        self.core.take_notes();
     }
 }

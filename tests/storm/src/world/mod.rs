@@ -27,6 +27,7 @@ use crate::{
     script::{Event, Kind},
 };
 
+mod carrier;
 mod check;
 mod daemon;
 mod owners;
@@ -35,6 +36,8 @@ mod spanning;
 mod start;
 mod time;
 mod waiting;
+
+use carrier::HandedOn;
 
 const MS: u64 = 1_000_000;
 /// The owners of processes and jobs: root among them.
@@ -135,6 +138,7 @@ struct Daemon {
     rosters: BTreeMap<JobId, Roster>,
     lanes: Vec<Lane>,
     orders: Vec<Action>,
+    handed_on: HandedOn,
     pending: Vec<Pending>,
     /// When the conductor wakes (UTC).
     wakes_ns: u64,
@@ -186,6 +190,10 @@ pub struct World {
     dies_after: Option<u32>,
     pub cells: Cells,
     pub steps: u64,
+    /// How often a daemon has died.
+    pub deaths: usize,
+    /// Users that had a job.
+    pub users: BTreeSet<UserId>,
     seed: u64,
 }
 
@@ -285,6 +293,8 @@ impl World {
             dies_after: None,
             cells: Cells::new(),
             steps: 0,
+            deaths: 0,
+            users: BTreeSet::new(),
             seed,
         };
         world.start();
@@ -296,6 +306,7 @@ impl World {
         for event in events {
             self.steps += 1;
             self.happen(*event);
+            self.carry_out();
             self.check();
             self.check_parts();
             let violations = std::mem::take(&mut self.machine.borrow_mut().violations);
@@ -324,7 +335,7 @@ impl World {
             None => Ok(()),
             Some(0) => {
                 self.dies_after = None;
-                self.daemon = None;
+                self.die();
                 Err(Died)
             }
             Some(left) => {
@@ -334,6 +345,11 @@ impl World {
         }
     }
 
+    fn die(&mut self) {
+        self.deaths += usize::from(self.daemon.take().is_some());
+    }
+
+    /// The conductor is asked for a moment of a job.
     fn hit(&mut self, job: JobId, moment: Moment) {
         let job = self.daemon.as_ref().and_then(|daemon| daemon.core.jobs.get(&job));
         if let Some(job) = job {
@@ -385,7 +401,7 @@ impl World {
             Kind::Use | Kind::Idle | Kind::Widen => self.see(kind, a),
             Kind::Bustle => self.bustle(a, b),
             Kind::Kill => match b % 3 {
-                0 => self.daemon = None,
+                0 => self.die(),
                 _ => self.dies_after = Some(u32::from(a % 40)),
             },
             Kind::Guard => {

@@ -142,7 +142,7 @@ impl World {
         let at = self.daemon.as_ref().and_then(|it| it.pending.iter().position(is_it));
         if let Some(at) = at {
             let _ = self.go_on(at as u16);
-            self.follow_orders();
+            self.carry_out();
         }
         self.end_those_over();
         if !came.is_empty() {

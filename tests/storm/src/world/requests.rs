@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use gang_conductor::{
     Candidate, Conductor, Home, Regroup, Suspension,
     admission::Resources,
-    life::{Filed, Moment},
+    life::{Cell, Filed, Moment, State, cell},
 };
 use gang_schedule::{CpuSet, JobId, Policy, Spec};
 use gang_timetable::{
@@ -80,7 +80,9 @@ impl World {
                     signals: b % 13 == 0,
                     auto: b % 17 == 0,
                 };
+                let uid = candidate.owner_uid;
                 if let Ok(JobId(job)) = daemon.core.register(now, candidate) {
+                    self.users.insert(daemon.core.account_of(uid));
                     // Parts take no numbers.
                     if job != self.next_job {
                         let what = format!("local jobs have the next number: {job}");
@@ -141,8 +143,7 @@ impl World {
             }
             (Kind::Page, Some(job)) => {
                 self.hit(job, Moment::OpenPage);
-                let core = &mut self.daemon.as_mut().ok_or(Died)?.core;
-                let _ = core.open_page(job);
+                self.daemon.as_mut().ok_or(Died)?.open_page(job);
             }
             (Kind::Policy, Some(job)) => self.change_policy(job, b)?,
             (Kind::End, Some(job)) => self.end_unused(job),
@@ -152,7 +153,7 @@ impl World {
             (Kind::EndEntries, _) => self.end_entries(),
             _ => {}
         }
-        self.follow_orders();
+        self.carry_out();
         self.ring();
         Ok(())
     }
@@ -173,6 +174,7 @@ impl World {
                 auto: b % 3 == 0,
             };
             let Ok(job) = daemon.core.register(self.now, candidate) else { break };
+            self.users.insert(daemon.core.account_of(uid));
             self.next_job = self.next_job.max(job.0 + 1);
             if i % 3 == 0 {
                 self.machine.borrow_mut().spawn(uid, 0, None);
@@ -204,7 +206,10 @@ impl World {
                 continue;
             }
             match daemon.core.register(now, first) {
-                Ok(job) => self.next_job = self.next_job.max(job.0 + 1),
+                Ok(job) => {
+                    self.next_job = self.next_job.max(job.0 + 1);
+                    self.users.insert(user);
+                }
                 Err(error) => self.machine.borrow_mut().violations.push(format!(
                     "nobody keeps others out: user {uid} has no job, and may have none: {error:?}"
                 )),
@@ -221,7 +226,7 @@ impl World {
     ) -> Result<(), Died> {
         let Some(daemon) = &mut self.daemon else { return Ok(()) };
         let Ok(record) = change(&mut daemon.core) else { return Ok(()) };
-        self.follow_orders();
+        self.carry_out();
         self.effect()?;
         if let Some(record) = record {
             self.machine.borrow_mut().records.insert(job, record);
@@ -384,12 +389,21 @@ impl World {
         let single = self.machine.borrow_mut().single(pid);
         let (Some(single), Some(daemon)) = (single, &self.daemon) else { return Ok(()) };
         let record = daemon.core.with_thread(job, single);
-        self.hit(job, Moment::AddThread);
+        let cell = cell(State::of(&daemon.core.jobs[&job]), Moment::AddThread);
+        if let Cell::Refused(why) = cell {
+            // Nothing is on file of a thread that does not come.
+            self.hit(job, Moment::AddThread);
+            if record.is_ok() {
+                let what = format!("job {job} takes no thread: {why}");
+                self.machine.borrow_mut().violations.push(what);
+            }
+        }
         let Ok(Some(record)) = record else { return Ok(()) };
         self.effect()?;
         let cpus = self.machine.borrow().model.affinity[&single.tid].clone();
         let has_own_cpus = !record.affinity.iter().copied().eq(cpus.iter());
         self.machine.borrow_mut().records.insert(job, record);
+        self.hit(job, Moment::AddThread);
         let Some(daemon) = &mut self.daemon else { return Ok(()) };
         if daemon.core.add_thread(job, single).is_ok() {
             let own = has_own_cpus.then_some(single.tid);
@@ -411,7 +425,6 @@ impl World {
 
     /// A further process comes.
     pub(super) fn follow(&mut self, job: JobId, b: u16) -> Result<(), Died> {
-        self.hit(job, Moment::Follow);
         let Some(pid) = self.newcomer(job, b) else { return Ok(()) };
         let Some(home) = self.daemon.as_ref().and_then(|it| it.core.jobs[&job].home.as_ref())
         else {
@@ -432,6 +445,7 @@ impl World {
         if is_tree {
             self.expect_own(job, pid, normal);
             self.effect()?;
+            self.hit(job, Moment::Follow);
             self.file(job, |core| core.follow_in_tree(job, (pid, started)))?;
             let Some(daemon) = &mut self.daemon else { return Ok(()) };
             let roster = daemon.rosters.entry(job).or_default();
@@ -446,6 +460,7 @@ impl World {
                 cpu_origin: None,
                 memory_origin: None,
             };
+            self.hit(job, Moment::Follow);
             self.file(job, |core| core.expect(job, joined, &members))?;
             self.effect()?;
             let own_cpus = before.iter().filter(|it| it.cpus != everywhere).map(|it| it.tid);

@@ -136,6 +136,7 @@ impl World {
         }
         if entered.is_ok() && before.is_none() {
             daemon.had_parts.insert(job);
+            self.users.insert(daemon.core.account_of(owner_uid));
             // Its group is a new one.
             self.machine.borrow_mut().model.groups.remove(&Group::Job(job));
         }

@@ -12,7 +12,7 @@ use gang_timetable::{
     record::Placement,
 };
 
-use super::{Daemon, JOBS_MAX, Lane, MS, SUBORDINATE, USERS, World};
+use super::{Daemon, JOBS_MAX, Lane, MS, SUBORDINATE, USERS, World, carrier::HandedOn};
 use crate::machine::Roster;
 
 impl World {
@@ -57,6 +57,7 @@ impl World {
             rosters: BTreeMap::new(),
             lanes: (0..switchers.len()).map(|_| lane()).collect(),
             orders: Vec::new(),
+            handed_on: HandedOn::default(),
             pending: Vec::new(),
             wakes_ns: self.now.utc_ns,
             look_at_ns: 0,
@@ -70,6 +71,7 @@ impl World {
         };
         daemon.core.number_from(self.next_job);
         self.restore(&mut daemon);
+        daemon.note_restored();
         self.daemon = Some(daemon);
         self.held_up_until_ns = self.now.monotonic_ns;
     }

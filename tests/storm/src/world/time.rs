@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeSet, rc::Rc};
 
-use gang_conductor::{Due, Effects, NewThreads};
+use gang_conductor::{Due, NewThreads, effects::Planned};
 use gang_schedule::JobId;
-use gang_timetable::Action;
+use gang_timetable::Timetable;
 
-use super::{Died, Lane, MS, Pending, World};
+use super::{Died, Lane, MS, World};
 
 /// For how long a step of the clock may show: plans reach that far, and switchers sleep as long.
 pub(super) const STEP_SHOWS_NS: u64 = 600 * MS;
@@ -72,15 +72,6 @@ impl World {
         }
         self.stepped_until_ns = self.now.monotonic_ns + STEP_SHOWS_NS;
         self.ring();
-    }
-
-    pub(super) fn follow_orders(&mut self) {
-        if let Some(daemon) = &mut self.daemon {
-            daemon.orders.extend(daemon.core.take_orders());
-            daemon.core.take_measures();
-            let regroups = daemon.core.take_regroups().into_iter();
-            daemon.pending.extend(regroups.map(|job| Pending::Regrouping { job, from: None }));
-        }
     }
 
     pub(super) fn ring(&mut self) {
@@ -168,6 +159,8 @@ impl World {
             let Some(daemon) = &mut self.daemon else { return Err(Died) };
             daemon.core.begin_step(now);
             daemon.core.follow_thread_limit();
+            self.carry_out();
+            let Some(daemon) = &mut self.daemon else { return Err(Died) };
             let is_behind = daemon.followed().is_behind;
             let is_settled = daemon.core.is_settled(!daemon.orders.is_empty(), is_behind);
             if is_settled {
@@ -192,7 +185,7 @@ impl World {
                     self.plan(resume_ns, new_threads)?;
                 }
             }
-            self.follow_orders();
+            self.carry_out();
         }
         if let Some(daemon) = &mut self.daemon {
             daemon.wakes_ns = self.now.utc_ns + 10_000;
@@ -213,55 +206,33 @@ impl World {
         let planned = daemon.core.plan(&mut planning);
         let read = |&job: &JobId| daemon.read_planned(&mut machine.borrow_mut(), job);
         let came = planned.iter().copied().filter(read).collect();
-        daemon.orders.extend(daemon.core.take_orders());
-        let measured = planned.into_iter().filter(|job| job.0 % 2 == 0).collect();
+        let is_measured = |job: &JobId| job.0 % 2 == 0 && daemon.is_measured(*job);
+        let measured = planned.into_iter().filter(is_measured).collect();
         let effects = daemon.core.publish(planning, &came, &measured, 0.01, || 40_000);
-        let mut orders: Vec<(u64, Action)> = std::mem::take(&mut daemon.orders)
-            .into_iter()
-            .filter(|action| !daemon.core.is_overtaken(action))
-            .map(|action| (daemon.core.generation, action))
-            .collect();
-        if std::env::var_os("STORM_TRACE").is_some() {
-            self.trace(&effects);
+        if let Some(planned) = &effects.planned {
+            if std::env::var_os("STORM_TRACE").is_some() {
+                self.trace(planned, &effects.timetables);
+            }
+            self.check_entries(&planned.plans, resume_ns);
+            self.check_plans(&planned.plans, resume_ns);
         }
-        self.check_entries(&effects.planned.plans, resume_ns);
-        self.check_plans(&effects.planned.plans, resume_ns);
         self.effect()?;
-        for (job, cpus) in &effects.pins {
-            self.machine.borrow_mut().give(*job, cpus);
-            self.effect()?;
-        }
-        for (at, mut timetable) in effects.timetables.into_iter().enumerate() {
-            self.effect()?;
-            let Some(daemon) = &mut self.daemon else { return Err(Died) };
-            timetable.immediate = std::mem::take(&mut orders);
-            timetable.ready_ns = now.utc_ns;
-            let lane = &mut daemon.lanes[at];
-            if lane.last.generation != lane.line.current().generation {
-                timetable.supersede(&lane.last);
-            }
-            lane.last = Rc::new(timetable);
-            lane.wakes_ns = Some(now.utc_ns);
-            // Some switchers come for it before the next effect.
-            if (lane.last.generation + at as u64) % 2 == 0 {
-                lane.switch(now.utc_ns, &machine);
-            }
-        }
-        if let Some(daemon) = &mut self.daemon {
-            daemon.core.planned_within(50_000);
-        }
+        effects.carry_out(self);
+        let Some(daemon) = &mut self.daemon else { return Err(Died) };
+        self.machine.borrow_mut().violations.extend(daemon.check_pages());
+        daemon.core.planned_within(50_000);
         Ok(())
     }
 
     /// Prints a plan, to look for a mistake.
-    pub(super) fn trace(&self, effects: &Effects) {
+    pub(super) fn trace(&self, planned: &Planned, timetables: &[Timetable]) {
         let Some(daemon) = &self.daemon else { return };
-        eprintln!("{:?}: plan from {}", self.now, effects.from_ns);
+        eprintln!("{:?}: plan from {}", self.now, planned.from_ns);
         for (id, job) in &daemon.core.jobs {
             let eligibility = daemon.core.eligibility(job);
             eprintln!("  job {id}: {eligibility:?} {:?} {:?}", job.standing, job.in_slot);
         }
-        for timetable in &effects.timetables {
+        for timetable in timetables {
             for edge in &timetable.edges {
                 eprintln!("  at {}: {edge:?}", edge.at_ns);
             }

@@ -29,7 +29,6 @@ impl World {
     }
 
     pub(super) fn detach(&mut self, job: JobId, b: u16) {
-        self.hit(job, Moment::Detach);
         let Some(daemon) = &mut self.daemon else { return };
         let Some(roster) = daemon.rosters.get(&job) else { return };
         let mut machine = self.machine.borrow_mut();
@@ -50,6 +49,10 @@ impl World {
         daemon.read(&mut machine, job);
         let tids = machine.tids(pid);
         let started = machine.processes[&pid].started;
+        drop(machine);
+        self.hit(job, Moment::Detach);
+        let Some(daemon) = &mut self.daemon else { return };
+        let mut machine = self.machine.borrow_mut();
         if let Ok(leaver) = daemon.core.detach(job, (pid, started), &tids) {
             machine.records.extend(leaver.record.clone().map(|record| (job, record)));
             let roster = daemon.rosters.entry(job).or_default();
@@ -99,8 +102,8 @@ impl World {
                     if let Some(of) = self.daemon.as_mut().and_then(|it| it.rosters.get_mut(&job)) {
                         of.expected.clear();
                         of.expected_own.clear();
-                        of.expected_own.clear();
                     }
+                    self.hit(job, Moment::Arrive);
                     return self.file(job, |core| core.arrive(job));
                 }
                 let mut machine = self.machine.borrow_mut();
@@ -378,7 +381,7 @@ impl World {
             | Pending::Moving { job: of, .. }
             | Pending::Regrouping { job: of, .. } => *of != job,
         });
-        self.follow_orders();
+        self.carry_out();
         if self.effect().is_err() {
             return;
         }

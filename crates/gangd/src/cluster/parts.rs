@@ -45,8 +45,8 @@ struct Here {
 struct Keeper {
     daemon: Arc<Daemon>,
     shared: Arc<Shared>,
-    /// When jobs were told to end.
-    told: BTreeMap<JobId, Instant>,
+    /// When jobs were told to end, by their nonces.
+    told: BTreeMap<String, Instant>,
     /// The uids of names.
     uids: BTreeMap<String, (Instant, Option<u32>)>,
 }
@@ -125,14 +125,23 @@ impl Keeper {
                 |id: &JobId| known.contains(id) || wanted.iter().any(|of| of.part.job == *id);
             state.ranks.retain(is_left);
         }
-        // Jobs that are over everywhere: processes that are left go on without gangd.
+        // Jobs that are over everywhere: processes that are left go on without gangd, unless they
+        // were told to end before.
+        let mut told: BTreeSet<String> = wanted.iter().map(|of| of.part.nonce.clone()).collect();
         for (id, gone) in here {
-            let is_held = self.shared.state().held.contains_key(&gone.part.nonce);
-            if !is_held && !gone.has_processes {
-                self.daemon.end_unstarted(id);
+            let is_held = self.shared.state().is_held(&gone.part.nonce, Instant::now());
+            if !gone.has_processes {
+                if !is_held {
+                    self.daemon.end_unstarted(id);
+                }
+            } else if self.told.contains_key(&gone.part.nonce) {
+                if let Err(error) = self.kill(id, &gone.part, true) {
+                    tracing::warn!(job = %id, why = reason(error), "a part is not killed");
+                }
+                told.insert(gone.part.nonce);
             }
         }
-        self.told.retain(|id, _| wanted.iter().any(|of| of.part.job == *id));
+        self.told.retain(|nonce, _| told.contains(nonce));
         next_in
     }
 
@@ -191,7 +200,7 @@ impl Keeper {
         match of.wanted {
             Wanted::Suspend if is_due && !here.is_suspended => self.suspend(id, true),
             Wanted::Run | Wanted::Release if here.is_suspended => self.suspend(id, false),
-            Wanted::Kill if is_due => self.kill(id, here.part.owner_uid, here.has_processes),
+            Wanted::Kill if is_due => self.kill(id, &here.part, here.has_processes),
             Wanted::Run | Wanted::Release | Wanted::Suspend | Wanted::Kill => Ok(()),
         }
     }
@@ -201,14 +210,14 @@ impl Keeper {
     }
 
     /// Tells the processes of a job to end, and ends those that do not.
-    fn kill(&mut self, id: JobId, owner_uid: u32, has_processes: bool) -> Result<(), Error> {
+    fn kill(&mut self, id: JobId, part: &Part, has_processes: bool) -> Result<(), Error> {
         if !has_processes {
             self.daemon.end_unstarted(id);
             return Ok(());
         }
-        let since = *self.told.entry(id).or_insert_with(Instant::now);
+        let since = *self.told.entry(part.nonce.clone()).or_insert_with(Instant::now);
         let signal = if since.elapsed() < TERM_FOR { Signal::TERM } else { Signal::KILL };
-        let power = self.daemon.power_of(owner_uid);
+        let power = self.daemon.power_of(part.owner_uid);
         // Programs that stand still do not end.
         self.suspend(id, false)?;
         self.daemon.each_process(id, |process| {

@@ -33,8 +33,8 @@ use crate::view::View;
 const FIRST_LEAD_NS: u64 = 100_000_000;
 /// A change that holds from a later moment than this was made by a clock that was wrong.
 const FAR_NS: u64 = 60_000_000_000;
-/// The most bytes of the new places of other jobs, of all tries of a change that is too large. Other
-/// changes bring what is left out.
+/// The most bytes of the new places of other jobs, of each try of a change that is too large. Later
+/// changes bring the places that are left out.
 const MOVES_MAX: [usize; 3] = [usize::MAX, BYTES_MAX / 2, 0];
 
 /// The user that wishes something.
@@ -297,8 +297,8 @@ impl<'a> Drafting<'a> {
         Draft { txn: Txn { compares, ops: self.ops }, granted: Granted::Done { from_slice } }
     }
 
-    /// The same of one that changes entries. Changes are worked out from these, so that the state is
-    /// written anew as it was.
+    /// The same of one that changes entries. Changes are worked out from entries, so that the state
+    /// is written anew as it was.
     fn finish_entries_beside(mut self) -> Draft {
         let state = encode(self.state);
         self.put(&Key::State, state);

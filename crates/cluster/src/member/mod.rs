@@ -32,8 +32,9 @@
 //!    others are asked. A job that was killed exists until hosts that are lost are back, or have
 //!    left: they have to kill their parts.
 //!
-//! Properties: the timeline depends only on changes of the matrix that were read and on when, not on
-//! which way they were read; each wish has one answer; nothing is sent while something is in flight.
+//! Properties: the timeline depends only on the changes of the matrix that were read and on when,
+//! not on the way in which they were read; each wish has one answer; nothing is sent while
+//! something is in flight.
 
 mod judge;
 mod next;

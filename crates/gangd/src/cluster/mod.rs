@@ -118,6 +118,12 @@ impl State {
         held.map(|(nonce, _)| nonce.clone()).collect()
     }
 
+    /// Whether a job may lapse soon: processes of it may have come elsewhere.
+    fn may_lapse(&self, now: Instant) -> bool {
+        let may = |held: &HeldJob| !held.has_started && !held.awaits_ranks && held.holds(now);
+        self.held.values().any(|held| held.job.is_some() && may(held))
+    }
+
     /// Whether a job had no process within its time, and its client is there still.
     fn has_lapsed(&self, job: JobId, now: Instant) -> bool {
         self.held.values().any(|held| held.job == Some(job) && !held.holds(now))
@@ -258,6 +264,7 @@ mod tests {
         let [soon, later] = [9, 11].map(|after| since + Duration::from_secs(after));
         assert_eq!([state.is_held("plain", soon), state.is_held("plain", later)], [true, false]);
         assert_eq!([soon, later].map(|now| state.has_lapsed(JobId(7), now)), [false, true]);
+        assert_eq!([soon, later].map(|now| state.may_lapse(now)), [true, false]);
         assert_eq!(all(&mut state, 3_600), 2);
         assert!(!state.has_lapsed(JobId(7), since + Duration::from_secs(3_600)), "forgotten");
     }

@@ -29,6 +29,9 @@ use crate::{
 /// What is not as it is to be is looked at again after this time.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// The time between two looks for processes of a job on other hosts, while it may lapse.
+const LOOK: Duration = Duration::from_secs(3);
+
 /// A job that is killed has so long to end by itself.
 const TERM_FOR: Duration = Duration::from_secs(5);
 
@@ -62,6 +65,7 @@ fn keep(daemon: &Weak<Daemon>, shared: &Arc<Shared>) {
     let (mut told, mut uids) = (BTreeMap::new(), BTreeMap::new());
     let mut priority = None;
     let mut next_in = AGAIN;
+    let mut looked: Option<Instant> = None;
     let mut seen: Option<Arc<[WantedPart]>> = None;
     loop {
         let state = shared.state();
@@ -84,6 +88,12 @@ fn keep(daemon: &Weak<Daemon>, shared: &Arc<Shared>) {
         priority.get_or_insert_with(own).renew();
         let mut keeper = Keeper { daemon, shared: shared.clone(), told, uids };
         next_in = keeper.follow(wanted);
+        let is_due = looked.is_none_or(|at| at.elapsed() >= LOOK);
+        if is_due && shared.state().may_lapse(Instant::now()) {
+            looked = Some(Instant::now());
+            // The link reads what others say, and notes which jobs have begun.
+            keeper.daemon.cluster.get().map(super::Cluster::look);
+        }
         Keeper { told, uids, .. } = keeper;
     }
 }

@@ -56,6 +56,14 @@ impl Users {
             Users::Name => UserId(name.bytes().fold(0x811c_9dc5, mix)),
         }
     }
+
+    /// The account that pays for a job.
+    pub fn account_of(self, owner: &Owner) -> UserId {
+        match &owner.payer {
+            Some(payer) => self.account(payer.uid, &payer.name),
+            None => self.account(owner.uid, &owner.name),
+        }
+    }
 }
 
 /// The settings of a cluster, the same for all hosts.
@@ -197,6 +205,18 @@ pub struct Owner {
     pub name: String,
     /// Root registered the job for its owner.
     pub by_root: bool,
+    /// The user on whose account it is, where that is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payer: Option<Payer>,
+}
+
+/// The user on whose account jobs of another one are: of a number of a user namespace, the person
+/// to whom it belongs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Payer {
+    pub uid: u32,
+    pub name: String,
 }
 
 /// A job, as it was registered. Hosts believe it because only the host where it was registered can
@@ -280,6 +300,10 @@ pub struct Entries {
     /// A list of the hosts' numbers of which processes are awaited. The job has no slots until it
     /// is empty.
     pub awaited: String,
+    /// A list of the hosts' numbers that were booted, so that their processes of the job are gone.
+    /// The host that adjusts treats them as lost, and empties the list.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub booted: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -425,6 +449,7 @@ impl Entries {
             wanted_from: 0,
             lost: String::new(),
             awaited: String::new(),
+            booted: String::new(),
         };
         entries.place(placement);
         entries
@@ -442,7 +467,7 @@ impl Entries {
     /// [`Fault::Unreadable`] and [`Fault::Contradicts`] of lists. No host has more columns than
     /// `columns_max`.
     pub fn decode(&self, columns_max: u32) -> Result<(Span, Placement), Fault> {
-        for hosts in [&self.lost, &self.awaited] {
+        for hosts in [&self.lost, &self.awaited, &self.booted] {
             list(hosts, HOSTS_MAX)?;
         }
         let cpus = unlisted(&self.cpus, columns_max)?;
@@ -471,6 +496,21 @@ impl Entries {
     /// The hosts of which processes are awaited.
     pub fn awaited(&self) -> BTreeSet<HostId> {
         hosts_of(&self.awaited)
+    }
+
+    /// The hosts that were booted, which the host that adjusts has not seen to yet.
+    pub fn booted(&self) -> BTreeSet<HostId> {
+        hosts_of(&self.booted)
+    }
+
+    /// These hosts were booted, as the host that adjusts is to see.
+    pub fn boot(&mut self, booted: &BTreeSet<HostId>) {
+        self.booted = list_of(booted);
+    }
+
+    /// All that hosts follow.
+    pub(crate) fn without_booted(&self) -> Entries {
+        Entries { booted: String::new(), ..self.clone() }
     }
 
     /// Processes of these hosts are awaited from now on.

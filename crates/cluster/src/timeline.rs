@@ -6,7 +6,8 @@
 //!
 //! Approach. A [`Timeline`] is a list of [`Step`]s, each with all entries of this host from one
 //! slice on. A change adds a step; one that came too late begins at the first slice that the host
-//! can still plan, and the host keeps to what it has until then.
+//! can still plan, and the host keeps to what it has until then. Where the clock is set back, the
+//! step of that time holds again, and those after it wait for their slices.
 //!
 //! Properties: steps follow each other in time; within a step no CPU has two jobs in one row; a
 //! slice whose plan was made keeps its step.
@@ -41,6 +42,9 @@ pub struct Part {
 pub struct Step {
     /// The change of the matrix that the step follows.
     pub change: u64,
+    /// The slice that the change names.
+    pub named_slice: u64,
+    /// The slice from which the host follows it: a later one where it was late.
     pub from_slice: u64,
     pub slice_ns: u64,
     /// The columns of this host.
@@ -62,7 +66,12 @@ impl Part {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Timeline {
     steps: Vec<Step>,
+    /// The last steps that are over: the clock may be set back to where they held.
+    past: Vec<Step>,
 }
+
+/// The most steps that are over and kept.
+const PAST_MAX: usize = 8;
 
 impl Step {
     /// The entries of a host in the matrix as it was read; none of one that is not in it.
@@ -91,7 +100,8 @@ impl Step {
         };
         let parts = view.jobs().filter_map(part).collect();
         let columns = of_me.and_then(|me| view.hosts().get(me)).map_or(0, |host| host.cpus);
-        Step { change, from_slice, slice_ns: config.slice_ns, columns, frame, parts }
+        let (named_slice, slice_ns) = (from_slice, config.slice_ns);
+        Step { change, named_slice, from_slice, slice_ns, columns, frame, parts }
     }
 
     /// Whether both say the same, from whichever slices on.
@@ -122,6 +132,8 @@ struct Kept {
 #[serde(deny_unknown_fields)]
 struct KeptStep {
     change: u64,
+    #[serde(default)]
+    named_slice: u64,
     from_slice: u64,
     slice_ns: u64,
     columns: u32,
@@ -153,6 +165,7 @@ impl Timeline {
         };
         let step = |step: &Step| KeptStep {
             change: step.change,
+            named_slice: step.named_slice,
             from_slice: step.from_slice,
             slice_ns: step.slice_ns,
             columns: step.columns,
@@ -179,16 +192,17 @@ impl Timeline {
             })
         };
         let step = |kept: KeptStep| {
-            let KeptStep { change, from_slice, slice_ns, columns, frame, parts } = kept;
+            let KeptStep { change, named_slice, from_slice, slice_ns, columns, frame, parts } =
+                kept;
             if !(1..=MAX_ROWS).contains(&frame) {
                 return Err(Fault::Unreadable(format!("a frame of {frame} rows")));
             }
             let parts = parts.into_iter().map(part).collect::<Result<_, Fault>>()?;
-            Ok(Step { change, from_slice, slice_ns, columns, frame, parts })
+            Ok(Step { change, named_slice, from_slice, slice_ns, columns, frame, parts })
         };
         let kept = decode::<Kept>(text)?.steps.into_iter();
         let steps = kept.filter(|kept| kept.slice_ns == slice_ns).map(step);
-        Ok(Timeline { steps: steps.collect::<Result<_, Fault>>()? })
+        Ok(Timeline { steps: steps.collect::<Result<_, Fault>>()?, past: Vec::new() })
     }
 
     /// A change holds from its slice on, or from `first` where that is later: the first slice that
@@ -203,7 +217,29 @@ impl Timeline {
     /// Drops the steps that no slice from `first` on uses.
     pub fn forget(&mut self, first: u64) {
         let over = self.steps.iter().rposition(|step| step.from_slice <= first).unwrap_or(0);
-        self.steps.drain(..over);
+        self.past.extend(self.steps.drain(..over));
+        self.past.drain(..self.past.len().saturating_sub(PAST_MAX));
+    }
+
+    /// The clock was set back: `first` is the first slice that is planned now. The step of that
+    /// slice holds again, and those after it wait for their slices. Where none of that time is
+    /// known, the host has no slots until the next one begins. A last step that is more than `far`
+    /// slices ahead is of a clock that was wrong: it goes on.
+    pub fn set_back(&mut self, first: u64, far: u64) {
+        let mut all = std::mem::take(&mut self.past);
+        all.append(&mut self.steps);
+        match all.last() {
+            Some(last) if last.named_slice > first.saturating_add(far) => {
+                let from_slice = first;
+                self.steps.extend(all.pop().map(|last| Step { from_slice, ..last }));
+            }
+            _ => {
+                for step in all {
+                    self.push(Step { from_slice: step.named_slice, ..step }, 0);
+                }
+                self.forget(first);
+            }
+        }
     }
 
     /// The step of a slice; None before the first one.
@@ -225,7 +261,8 @@ mod tests {
         let cpus = [0].into_iter().collect();
         let (nonce, wanted) = (String::new(), Wanted::Run);
         let part = Part { job: JobId(job), nonce, wanted, is_awaiting: false, rows, cpus };
-        Step { change: job, from_slice, slice_ns: 1, columns: 1, frame: 1, parts: vec![part] }
+        let (change, named_slice, parts) = (job, from_slice, vec![part]);
+        Step { change, named_slice, from_slice, slice_ns: 1, columns: 1, frame: 1, parts }
     }
 
     fn jobs(timeline: &Timeline, slices: std::ops::Range<u64>) -> Vec<Option<u64>> {
@@ -254,6 +291,39 @@ mod tests {
         for wrong in ["", "{}", &text[..text.len() - 1], &text.replace("\"v\":1", "\"v\":9")] {
             assert!(Timeline::from_text(wrong, 1).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn steps_wait_for_their_slices_where_the_clock_is_set_back() {
+        let mut timeline = Timeline::default();
+        timeline.push(step(5, 1), 2);
+        timeline.push(step(50, 2), 40);
+        timeline.push(step(60, 3), 52);
+        timeline.forget(55);
+        // To where the first one held, which is over.
+        let mut back = timeline.clone();
+        back.set_back(45, 1_000);
+        assert_eq!(jobs(&back, 45..52)[4..7], [Some(1), Some(2), Some(2)]);
+        assert_eq!(jobs(&back, 58..62), [Some(2), Some(2), Some(3), Some(3)]);
+        // To where the second one holds.
+        timeline.set_back(53, 1_000);
+        assert_eq!(jobs(&timeline, 53..62), [[Some(2); 7].as_slice(), &[Some(3); 2]].concat());
+        // One that came late, since the clock was ahead, holds by its own slice.
+        let mut ahead = Timeline::default();
+        ahead.push(step(5, 1), 500);
+        ahead.set_back(8, 1_000);
+        assert_eq!(jobs(&ahead, 8..10), [Some(1), Some(1)]);
+        // One that only a clock that was wrong can have named.
+        let mut wrong = Timeline::default();
+        wrong.push(step(5, 1), 2);
+        wrong.push(step(5_000, 2), 4_000);
+        wrong.set_back(8, 1_000);
+        assert_eq!(jobs(&wrong, 7..9), [None, Some(2)]);
+        // Of that time nothing is known.
+        let mut new = Timeline::default();
+        new.push(step(50, 1), 40);
+        new.set_back(8, 1_000);
+        assert_eq!(jobs(&new, 49..51), [None, Some(1)]);
     }
 
     #[test]

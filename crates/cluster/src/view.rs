@@ -25,11 +25,18 @@ pub struct View {
     revision: Revision,
     settings: Option<Settings>,
     state: Option<(State, Revision)>,
+    /// The revision that brought the last change of the matrix.
+    changed_at: Revision,
     hosts: BTreeMap<String, Host>,
     /// By number, and the host that wrote the record.
     jobs: BTreeMap<(JobId, String), Job>,
+    /// The last changes of these records, also of those that cannot be read.
+    written: BTreeMap<(JobId, String), Written>,
     entries: BTreeMap<JobId, Entries>,
-    adjuster: Option<String>,
+    /// The host, and the revision that made it so.
+    adjuster: Option<(String, Revision)>,
+    /// The last revision that changed what entries follow from, beside the state of the matrix.
+    beside: Revision,
     /// Values that cannot be read.
     unreadable: BTreeMap<String, Fault>,
     /// The numbers of hosts whose records cannot be read, as far as these say them.
@@ -40,6 +47,14 @@ pub struct View {
     /// revision rebuilds the whole matrix.
     contradict: BTreeSet<JobId>,
     matrix: Option<Matrix>,
+}
+
+/// The last change of a job's record.
+#[derive(Debug, Clone, Copy)]
+struct Written {
+    at: Revision,
+    /// It was written as it was before: its home asks who has a part of the job.
+    is_again: bool,
 }
 
 /// The effect of a revision on what a host knows.
@@ -59,10 +74,13 @@ impl View {
             revision: 0,
             settings: None,
             state: None,
+            changed_at: 0,
             hosts: BTreeMap::new(),
             jobs: BTreeMap::new(),
+            written: BTreeMap::new(),
             entries: BTreeMap::new(),
             adjuster: None,
+            beside: 0,
             unreadable: BTreeMap::new(),
             numbers: BTreeMap::new(),
             contradictions: BTreeMap::new(),
@@ -78,6 +96,8 @@ impl View {
             self.take(&item.key, Some(&item.value), item.modified);
         }
         self.revision = snapshot.revision;
+        // Nobody sees which records were deleted before.
+        (self.beside, self.changed_at) = (snapshot.revision.max(1), 0);
         self.build();
     }
 
@@ -109,27 +129,53 @@ impl View {
         let of = self.keys.parse(key)?;
         let mut fault = None;
         let mut or_fault = |it: Fault| fault = Some(it);
-        match &of {
-            Key::Settings => self.settings = read(value, &mut or_fault, |_: &Settings| Ok(())),
+        let is_other = match &of {
+            Key::Settings => {
+                let settings = read(value, &mut or_fault, |_: &Settings| Ok(()));
+                std::mem::replace(&mut self.settings, settings) != self.settings
+            }
             Key::State => {
                 let state = read(value, &mut or_fault, State::validate);
+                let change = |it: &State| it.change;
+                if self.state.as_ref().map(|(it, _)| change(it)) != state.as_ref().map(change) {
+                    self.changed_at = modified;
+                }
                 self.state = state.map(|state| (state, modified));
+                false
             }
-            Key::Adjuster => self.adjuster = value.map(str::to_owned),
+            Key::Adjuster => {
+                self.adjuster = value.map(|host| (host.to_owned(), modified));
+                false
+            }
             Key::Host(name) => {
                 let host = read(value, &mut or_fault, |_: &Host| Ok(()));
                 let number = value.filter(|_| host.is_none()).and_then(number_in);
                 set(&mut self.numbers, name.clone(), number);
+                let columns = |host: Option<&Host>| host.map(|it| (it.number, it.cpus));
+                let is_other = columns(self.hosts.get(name)) != columns(host.as_ref());
                 set(&mut self.hosts, name.clone(), host);
+                is_other
             }
             Key::Job { host, job } => {
                 let read = read(value, &mut or_fault, Job::validate);
-                set(&mut self.jobs, (*job, host.clone()), read);
+                let of = (*job, host.clone());
+                let is_other = self.jobs.get(&of) != read.as_ref();
+                let is_again = !is_other && read.is_some();
+                let written = value.map(|_| Written { at: modified, is_again });
+                set(&mut self.written, of.clone(), written);
+                set(&mut self.jobs, of, read);
+                is_other
             }
             Key::Entries(job) => {
                 let read = read(value, &mut or_fault, |_: &Entries| Ok(()));
+                let of_steps = |it: Option<&Entries>| it.map(Entries::without_booted);
+                let is_other = of_steps(self.entries.get(job)) != of_steps(read.as_ref());
                 set(&mut self.entries, *job, read);
+                is_other
             }
+        };
+        if is_other {
+            self.beside = self.beside.max(modified);
         }
         set(&mut self.unreadable, key.to_owned(), fault);
         Some(of)
@@ -199,7 +245,7 @@ impl View {
         let wanted: Option<BTreeMap<HostId, u32>> = record.cpus.iter().map(wants).collect();
         let is_as_wanted = wanted.is_some_and(|wanted| wanted == span.cpus);
         let users = self.settings().map(|settings| settings.users).unwrap_or_default();
-        let account = users.account(record.owner.uid, &record.owner.name);
+        let account = users.account_of(&record.owner);
         if !is_as_wanted || account != span.user {
             let why = "its entries are of other hosts, CPUs or users than its record";
             return Err(Fault::Contradicts(why.to_owned()));
@@ -286,9 +332,36 @@ impl View {
         self.entries.iter().map(|(&job, it)| (job, it))
     }
 
+    /// The revision that has written the record of a job at a host last.
+    pub fn written(&self, host: &str, job: JobId) -> Option<Revision> {
+        let written = self.written.get(&(job, host.to_owned()));
+        written.map(|it| it.at)
+    }
+
+    /// The last revision in which the home of a job asked who has a part of it, of the jobs that
+    /// have CPUs of this host.
+    pub fn asked(&self, host: &str) -> Revision {
+        let is_asked = |(of, it): &(&(JobId, String), &Written)| {
+            it.is_again && self.jobs.get(*of).is_some_and(|job| job.cpus.contains_key(host))
+        };
+        self.written.iter().filter(is_asked).map(|(_, it)| it.at).max().unwrap_or(0)
+    }
+
+    /// Whether the last change of the matrix is known to say from when all holds that was read.
+    /// Where somebody has cut a record or mended one, hosts follow that once a change names the
+    /// slice.
+    pub fn is_settled(&self) -> bool {
+        self.state.is_none() || self.beside <= self.changed_at
+    }
+
     /// The host that adjusts, if any.
     pub fn adjuster(&self) -> Option<&str> {
-        self.adjuster.as_deref()
+        self.adjuster.as_ref().map(|(host, _)| host.as_str())
+    }
+
+    /// The revision that made a host the one that adjusts.
+    pub fn adjuster_since(&self) -> Option<Revision> {
+        self.adjuster.as_ref().map(|(_, modified)| *modified)
     }
 
     /// Keys whose values are not used, and why.

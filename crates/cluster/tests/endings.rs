@@ -40,6 +40,8 @@ struct Cluster {
     store: Store,
     alive: BTreeMap<String, Alive>,
     nonces: BTreeSet<String>,
+    /// Hosts whose keys are as they were: they are cut off, and their leases have not ended.
+    silent: BTreeSet<String>,
     /// How often the member has asked who is alive.
     looks: u32,
 }
@@ -60,7 +62,7 @@ fn alive(parts: &[JobId]) -> Alive {
 fn job(nonce: &str, hosts: [u32; 2]) -> Job {
     Job {
         name: "job".to_owned(),
-        owner: Owner { uid: 1000, name: "ada".to_owned(), by_root: false },
+        owner: Owner { uid: 1000, name: "ada".to_owned(), by_root: false, payer: None },
         class: "batch".to_owned(),
         weight: 100,
         cpus: hosts.into_iter().map(|at| (host(at), 1)).collect(),
@@ -100,6 +102,7 @@ impl Cluster {
             store: Store::Works,
             alive: BTreeMap::new(),
             nonces: BTreeSet::new(),
+            silent: BTreeSet::new(),
             looks: 0,
         };
         let settings = Settings {
@@ -235,7 +238,10 @@ impl Cluster {
             self.now_ns += 100 * MS;
             self.look_at_itself();
             while self.next() {
-                let now = self.now();
+                let (now, read) = (self.now(), self.revision);
+                let speaks = |name: &String| !self.silent.contains(name);
+                let alive = self.alive.iter_mut().filter(|(name, _)| speaks(name));
+                alive.for_each(|(_, alive)| alive.read = read);
                 self.member.read_alive(now, self.alive.clone());
             }
         }
@@ -279,6 +285,85 @@ fn job_of_a_host_that_is_away_goes_once_that_is_lost() {
     assert!(cluster.has_record(id));
     cluster.pass(LOST_AFTER_NS);
     assert!(!cluster.has_record(id));
+}
+
+#[test]
+fn job_stays_while_a_host_has_not_said_what_it_has_since_its_end() {
+    let mut cluster = Cluster::new(3);
+    let id = cluster.register(0, job("one", [0, 1]));
+    cluster.pass(SECOND);
+    // It has just begun its part, and cannot say so: its key is of before.
+    cluster.silent.insert(host(1));
+    cluster.nonces.remove("one");
+    cluster.pass(20 * SECOND);
+    assert!(cluster.has_record(id));
+    cluster.silent.clear();
+    cluster.alive.insert(host(1), alive(&[id]));
+    cluster.pass(20 * SECOND);
+    assert!(cluster.has_record(id));
+    cluster.alive.insert(host(1), alive(&[]));
+    cluster.pass(20 * SECOND);
+    assert!(!cluster.has_record(id));
+}
+
+#[test]
+fn kill_waits_for_a_host_that_is_lost() {
+    let mut cluster = Cluster::new(3);
+    let id = cluster.register(0, job("one", [0, 1]));
+    cluster.write(&Key::Adjuster, host(0));
+    cluster.alive.remove(&host(1));
+    cluster.pass(LOST_AFTER_NS + 20 * SECOND);
+    let by = By { uid: 1000, name: "ada".to_owned() };
+    cluster.member.wish(Wish::Want { job: id, wanted: Wanted::Kill, by });
+    cluster.pass(SECOND);
+    cluster.nonces.remove("one");
+    cluster.pass(600 * SECOND);
+    let entries = cluster.view().entries(id).cloned().unwrap();
+    assert_eq!((entries.wanted, entries.rows.as_str()), (Wanted::Kill, ""), "it has no rows");
+    // The host is back with its part, kills that, and says so.
+    cluster.alive.insert(host(1), alive(&[id]));
+    cluster.pass(60 * SECOND);
+    assert!(cluster.has_record(id));
+    cluster.alive.insert(host(1), alive(&[]));
+    cluster.pass(60 * SECOND);
+    assert!(!cluster.has_record(id) && cluster.view().entries(id).is_none());
+}
+
+#[test]
+fn entries_that_are_cut_or_mended_hold_from_the_next_change() {
+    let mut cluster = Cluster::new(2);
+    let id = cluster.register(0, job("one", [0, 1]));
+    cluster.pass(SECOND);
+    let key = Key::Entries(id);
+    let whole = cluster.items[&cluster.keys.of(&key)].0.clone();
+    let slots = |cluster: &Cluster| cluster.member.slots(cluster.first()).len();
+    let relink = |cluster: &mut Cluster| {
+        cluster.restore(cluster.items.clone());
+        cluster.pass(SECOND);
+    };
+    cluster.write(&key, whole[..whole.len() - 4].to_owned());
+    cluster.pass(SECOND);
+    assert_eq!(slots(&cluster), 1, "others have their slots, too");
+    relink(&mut cluster);
+    assert_eq!(slots(&cluster), 1, "one that reads all anew does as the others");
+    let other = cluster.register(1, job("other", [0, 1]));
+    cluster.pass(SECOND);
+    assert_eq!(slots(&cluster), 1, "the other one's");
+    cluster.write(&key, whole);
+    cluster.pass(SECOND);
+    relink(&mut cluster);
+    let parts = cluster.member.timeline().steps().last().unwrap().parts.clone();
+    let has = |job| parts.iter().any(|part| part.job == job);
+    assert!(has(other) && !has(id), "{parts:?}");
+    // The host that adjusts names the slice at once.
+    let change = |cluster: &Cluster| cluster.view().state().unwrap().0.change;
+    let before = change(&cluster);
+    cluster.write(&Key::Adjuster, host(0));
+    cluster.pass(SECOND);
+    assert!(change(&cluster) > before && cluster.member.view().is_settled());
+    let after = change(&cluster);
+    cluster.pass(60 * SECOND);
+    assert_eq!(change(&cluster), after, "once");
 }
 
 #[test]

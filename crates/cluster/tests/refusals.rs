@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use gang_cluster::change::{By, Draft, Granted, Inputs, Refused, Wish, draft, init};
 use gang_cluster::keys::{Key, Keys};
 use gang_cluster::record::{
-    Alive, Clock, Fault, Job, OnHostLost, Owner, Settings, Users, Wanted, encode, numbers,
+    Alive, Clock, Entries, Fault, Job, OnHostLost, Owner, Payer, Settings, State, Users, Wanted,
+    encode, numbers,
 };
-use gang_cluster::store::{Event, Item, Op, Snapshot};
+use gang_cluster::store::{BYTES_MAX, Condition, Event, Item, Op, Snapshot};
 use gang_cluster::timeline::Step;
 use gang_cluster::view::View;
 use gang_schedule::JobId;
@@ -51,7 +52,7 @@ fn alive(unwilling: Option<&str>) -> Alive {
 fn job(hosts: &[(&str, u32)]) -> Job {
     Job {
         name: "job".to_owned(),
-        owner: Owner { uid: 1000, name: "ada".to_owned(), by_root: false },
+        owner: Owner { uid: 1000, name: "ada".to_owned(), by_root: false, payer: None },
         class: "batch".to_owned(),
         weight: 100,
         cpus: hosts.iter().map(|&(host, cpus)| (host.to_owned(), cpus)).collect(),
@@ -220,28 +221,182 @@ fn entries_that_contradict_others_are_released() {
     assert_eq!(registry.view.entries(JobId(id.0 + 7)), None);
 }
 
+/// Hosts are lost, and marked so in all their jobs.
+fn lose(registry: &mut Registry, hosts: &[&str]) {
+    for host in hosts {
+        registry.alive.remove(*host);
+        registry.lost.insert((*host).to_owned());
+    }
+    registry.granted("c", &Wish::Tend);
+}
+
+fn kill(job: JobId) -> Wish {
+    Wish::Want { job, wanted: Wanted::Kill, by: by("ada") }
+}
+
 #[test]
-fn killed_job_of_a_lost_host_goes_once_all_parts_are_dead() {
+fn killed_job_of_a_lost_home_goes_once_that_has_left() {
     let mut registry = Registry::new();
     let id = registry.job();
-    registry.granted("b", &Wish::Want { job: id, wanted: Wanted::Kill, by: by("ada") });
-    registry.alive.remove("a");
-    registry.lost.insert("a".to_owned());
-    registry.granted("b", &Wish::Tend);
-    assert!(!registry.view.entries(id).unwrap().lost().is_empty());
-    // Host b has not had the time to do so.
-    let nothing =
-        |registry: &Registry| registry.draft("b", &Wish::Tend).unwrap().txn.ops.is_empty();
-    assert!(nothing(&registry));
-    registry.now_ns += 11_000_000_000;
-    let parts = [id.0].into();
-    registry.alive.insert("b".to_owned(), Alive { parts, ..alive(None) });
-    assert!(nothing(&registry));
-    registry.alive.remove("b");
-    assert!(nothing(&registry));
-    registry.alive.insert("b".to_owned(), alive(None));
-    registry.granted("b", &Wish::Tend);
-    assert_eq!(registry.view.entries(id), None);
+    registry.granted("b", &kill(id));
+    assert_eq!(registry.refused("a", &Wish::Leave), "host 0 has entries of 1 jobs");
+    lose(&mut registry, &["a"]);
+    registry.now_ns += 3_600_000_000_000;
+    // It has to hear of the kill, if it comes back.
+    assert_eq!(registry.draft("c", &Wish::Tend).unwrap().txn.ops, []);
+    // Another one that is lost has to, too.
+    lose(&mut registry, &["b"]);
+    let why = registry.refused("a", &Wish::Leave);
+    assert_eq!(why, "the host has jobs of the cluster, 1 of them: they must end first");
+    registry.granted("b", &Wish::Leave);
+    assert_eq!(registry.view.entries(id).unwrap().wanted, Wanted::Kill);
+    // Its number is not given again as long as entries name it.
+    registry.granted("e", &join(4, "of e"));
+    assert_eq!(registry.view.hosts()["e"].number, 4);
+    registry.granted("a", &Wish::Leave);
+    assert_eq!((registry.view.entries(id), registry.view.records("a").count()), (None, 0));
+    assert_eq!(registry.view.faults().count(), 0);
+}
+
+#[test]
+fn boot_that_was_short_is_a_loss() {
+    for (on_host_lost, wanted) in [
+        (OnHostLost::Mark, Wanted::Run),
+        (OnHostLost::Suspend, Wanted::Suspend),
+        (OnHostLost::Release, Wanted::Release),
+    ] {
+        let mut registry = Registry::new();
+        let ranks = [("b".to_owned(), 1)].into();
+        let of = Job { on_host_lost, ranks, ..job(&[("a", 2), ("b", 2)]) };
+        let Granted::Registered { job: id, .. } = registry.granted("a", &Wish::Register(of)) else {
+            panic!("it is registered")
+        };
+        let again = |boot: &str| {
+            let (machine, boot) = ("of b".to_owned(), boot.to_owned());
+            Wish::Join { cpus: 4, numbers: numbers(0..4), machine, boot }
+        };
+        let entries = |registry: &Registry| registry.view.entries(id).unwrap().clone();
+        let change = registry.view.state().unwrap().0.change;
+        registry.granted("b", &again("kernel"));
+        assert_eq!(entries(&registry).booted, "", "a daemon that starts again");
+        registry.granted("b", &again("next kernel"));
+        assert_eq!(registry.view.hosts()["b"].boot, "next kernel");
+        let written = entries(&registry);
+        assert_eq!((written.booted.as_str(), written.wanted), ("1", Wanted::Run));
+        // It names no slice: its clock may not be good yet.
+        assert_eq!(registry.view.state().unwrap().0.change, change);
+        registry.granted("a", &Wish::Tend);
+        let written = entries(&registry);
+        assert_eq!((written.booted.as_str(), written.awaited.as_str()), ("", ""));
+        assert_eq!((written.lost.as_str(), written.wanted), ("", wanted));
+        assert_eq!(registry.draft("a", &Wish::Tend).unwrap().txn.ops, []);
+    }
+}
+
+#[test]
+fn boot_of_a_host_with_many_jobs_takes_several_changes() {
+    let mut registry = Registry::new();
+    let id = registry.job();
+    let entries = registry.view.entries(id).unwrap().clone();
+    for at in 1..300 {
+        let job = JobId(id.0 + at);
+        let of = Job { nonce: format!("nonce {at}"), ..crate::job(&[("a", 2), ("b", 2)]) };
+        registry.write(&Key::Job { host: "a".to_owned(), job }, &encode(of));
+        let released = Entries { rows: String::new(), ..entries.clone() };
+        registry.write(&Key::Entries(job), &encode(released));
+    }
+    let (machine, boot) = ("of b".to_owned(), "next kernel".to_owned());
+    let again = Wish::Join { cpus: 4, numbers: numbers(0..4), machine, boot };
+    let mut changes = 0;
+    while registry.view.hosts()["b"].boot != "next kernel" {
+        registry.granted("b", &again);
+        changes += 1;
+    }
+    assert_eq!(changes, 3);
+    assert!(registry.view.all_entries().all(|(_, it)| it.booted == "1"));
+}
+
+#[test]
+fn adjuster_gives_up_its_own_key_alone() {
+    let mut registry = Registry::new();
+    assert_eq!(registry.draft("a", &Wish::Resign).unwrap().txn.ops, []);
+    registry.granted("a", &Wish::Elect);
+    let since = registry.view.revision();
+    registry.job();
+    let key = registry.view.keys().of(&Key::Adjuster);
+    let txn = registry.draft("a", &Wish::Resign).unwrap().txn;
+    // Its lease may have ended meanwhile, and another host be the one that adjusts.
+    assert_eq!(txn.compares, [(key.clone(), Condition::ModifiedAt(since))]);
+    assert_eq!(txn.ops, [Op::Delete { key }]);
+}
+
+/// Of six hosts with 1,024 CPUs each, a job has half: each time others, so that its entries are
+/// long.
+fn wide(registry: &mut Registry, jobs: u32) -> Vec<String> {
+    let names: Vec<String> = (0..6).map(|at| format!("w{at}")).collect();
+    for name in &names {
+        registry.granted(name, &join(1_024, &format!("of {name}")));
+        registry.alive.insert(name.clone(), alive(None));
+    }
+    let numbers: Vec<u32> = names.iter().map(|name| registry.view.hosts()[name].number).collect();
+    let columns: Vec<(String, String)> = numbers
+        .iter()
+        .enumerate()
+        .map(|(at, number)| {
+            let odd = (0..512).map(|pair| 2 * pair + u32::from((pair >> at) % 2 == 1));
+            (number.to_string(), odd.map(|column| column.to_string()).collect::<Vec<_>>().join(","))
+        })
+        .collect();
+    let first = registry.view.state().unwrap().0.next_job;
+    for at in 0..jobs {
+        let hosts: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), 512)).collect();
+        let of = Job { nonce: format!("wide {at}"), weight: 1, ..job(&hosts) };
+        let account = Users::Name.account(1000, "ada").0;
+        let entries = Entries {
+            from: "w0".to_owned(),
+            account,
+            class: "batch".to_owned(),
+            weight: 1,
+            rows: format!("{}-{}", 4 * at, 4 * at + 3),
+            cpus: columns.clone(),
+            allowed: columns.clone(),
+            wanted: Wanted::Run,
+            wanted_from: 0,
+            lost: String::new(),
+            awaited: String::new(),
+            booted: String::new(),
+        };
+        let job = JobId(first + u64::from(at));
+        registry.write(&Key::Job { host: "w0".to_owned(), job }, &encode(of));
+        registry.write(&Key::Entries(job), &encode(entries));
+    }
+    let (state, _) = registry.view.state().unwrap();
+    let next_job = first + u64::from(jobs);
+    let state = State { next_job, frame: 4 * jobs, ..state.clone() };
+    registry.write(&Key::State, &encode(state));
+    assert_eq!(registry.view.faults().collect::<Vec<_>>(), []);
+    names
+}
+
+#[test]
+fn change_that_would_be_too_large_moves_fewer_jobs() {
+    let mut registry = Registry::new();
+    let names = wide(&mut registry, 90);
+    let hosts: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), 1_024)).collect();
+    let heavy = Job { weight: 10_000, ..job(&hosts) };
+    let draft = registry.draft("w0", &Wish::Register(heavy)).unwrap();
+    let moved = draft.txn.ops.len() - 3;
+    assert!(draft.txn.is_within_limits() && moved > 10 && moved < 60, "{moved}");
+    assert!(draft.txn.bytes() > BYTES_MAX / 3, "{}", draft.txn.bytes());
+    registry.commit(&draft.txn.ops);
+    assert_eq!(registry.view.faults().collect::<Vec<_>>(), []);
+    let (state, _) = registry.view.state().unwrap();
+    assert_eq!(registry.view.matrix().unwrap().frame(), state.frame);
+    // One whose own record is too large stays refused.
+    let mut huge = Job { nonce: "huge".to_owned(), ..job(&[("a", 1), ("b", 1)]) };
+    huge.owner.name = "x".repeat(BYTES_MAX);
+    let why = registry.refused("a", &Wish::Register(huge));
+    assert!(why.contains("more than etcd takes"), "{why}");
 }
 
 #[test]
@@ -286,6 +441,30 @@ fn two_readers_of_one_revision_leave_out_the_same() {
     };
     assert_eq!(jobs(&fresh), jobs(&registry.view));
     assert_eq!(jobs(&fresh).len(), 1);
+}
+
+#[test]
+fn account_of_a_job_is_that_of_the_one_who_pays() {
+    let mut registry = Registry::new();
+    let mut of = job(&[("a", 2), ("b", 2)]);
+    of.owner = Owner {
+        uid: 100_005,
+        name: "#100005".to_owned(),
+        by_root: false,
+        payer: Some(Payer { uid: 1000, name: "ada".to_owned() }),
+    };
+    let Granted::Registered { job: id, .. } = registry.granted("a", &Wish::Register(of)) else {
+        panic!("it is registered")
+    };
+    let account = Users::Name.account(1000, "ada").0;
+    assert_eq!(registry.view.entries(id).unwrap().account, account);
+    assert_eq!(registry.view.faults().count(), 0);
+    // It stays the job of its owner.
+    let want = |wanted, name| Wish::Want { job: id, wanted, by: by(name) };
+    assert!(registry.draft("a", &want(Wanted::Suspend, "ada")).is_err());
+    registry.granted("a", &want(Wanted::Release, "#100005"));
+    registry.granted("a", &want(Wanted::Run, "#100005"));
+    assert_eq!(registry.view.entries(id).unwrap().account, account);
 }
 
 /// A job that awaits two processes on each of two hosts.
@@ -354,7 +533,7 @@ fn program_of_a_launcher_has_one_job() {
     let why = registry.refused("b", &Wish::Register(other));
     assert!(why.contains("was launched as \"slurm:12.0\" before, on other hosts"), "{why}");
     // Of another user it is another one.
-    let owner = Owner { uid: 1001, name: "bob".to_owned(), by_root: true };
+    let owner = Owner { uid: 1001, name: "bob".to_owned(), by_root: true, payer: None };
     assert_ne!(granted(&mut registry, "b", Job { owner, ..awaiting("three") }).0, first.0);
     // One that is being killed is over.
     registry.granted("a", &Wish::Want { job: first.0, wanted: Wanted::Kill, by: by("ada") });

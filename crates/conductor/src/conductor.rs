@@ -288,7 +288,7 @@ impl Conductor {
     }
 
     /// Refuses a user more CPUs over all jobs than the limit; `of` is the job that is to change.
-    fn permit_cpus(&self, user: UserId, cpus: u32, of: Option<JobId>) -> Result<(), Refused> {
+    pub fn permit_cpus(&self, user: UserId, cpus: u32, of: Option<JobId>) -> Result<(), Refused> {
         let theirs = self.jobs.values().filter(|job| job.spec.user == user && Some(job.id) != of);
         let sum = theirs.map(|job| u64::from(job.spec.cpus)).sum::<u64>() + u64::from(cpus);
         let maximum = self.settings.limits.cpus_per_user;
@@ -431,12 +431,14 @@ impl Conductor {
         Ok(())
     }
 
-    /// Jobs that have used no CPU for a time: they leave (L20).
+    /// Jobs that have used no CPU for a time: they leave (L20). The part of a job that spans hosts
+    /// does not leave alone: the job may be busy on others.
     pub fn unused_for(&self, now: Now, time_ns: u64) -> Vec<JobId> {
         let before_ns = now.monotonic_ns.saturating_sub(time_ns);
         // One that is awake and used none waits for a slot.
         let unused = |job: &&Job| {
-            job.activity.last_used_ns < before_ns
+            job.nonce.is_none()
+                && job.activity.last_used_ns < before_ns
                 && match self.eligibility(job) {
                     Eligibility::Asleep => true,
                     Eligibility::TooManyThreads => !job.activity.awake,

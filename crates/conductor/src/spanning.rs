@@ -81,6 +81,7 @@ impl Conductor {
             None => {}
         }
         self.admit(owner_uid)?;
+        self.permit_cpus(self.account_of(owner_uid), cpus, None)?;
         // Its owner's, as it enters. What it has of its CPUs while some are offline, entries say.
         let (min_cpus, spanning) = (1, true);
         let spec =

@@ -128,7 +128,7 @@ fn job(number: u64, hosts: u64) -> Job {
     let cpus = 1 << (number * 5 % 6);
     Job {
         name: format!("job {number}"),
-        owner: Owner { uid: 1_000, name: "ada".to_owned(), by_root: false },
+        owner: Owner { uid: 1_000, name: "ada".to_owned(), by_root: false, payer: None },
         class: "batch".to_owned(),
         weight: 100,
         cpus: (0..on).map(|at| (format!("host{}", (first + at) % hosts), cpus)).collect(),

@@ -19,20 +19,23 @@ mod tend;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gang_schedule::matrix::{Change, HostId, Load, Matrix, Span};
+use gang_schedule::matrix::{Change, HostId, Load, Matrix, Placement, Rows, Span};
 use gang_schedule::{CpuSet, JobId, MAX_CPUS, UserId, clock};
 
 use crate::keys::{FIRST_JOB, Key, Keys, is_name};
 use crate::record::{
     Alive, Entries, Fault, HOSTS_MAX, Host, Job, Settings, State, Users, Wanted, class, encode,
 };
-use crate::store::{Condition, OPS_MAX, Op, Revision, Txn};
+use crate::store::{BYTES_MAX, Condition, OPS_MAX, Op, Revision, Txn};
 use crate::view::View;
 
 /// The lead of a new cluster.
 const FIRST_LEAD_NS: u64 = 100_000_000;
 /// A change that holds from a later moment than this was made by a clock that was wrong.
 const FAR_NS: u64 = 60_000_000_000;
+/// The most bytes of the new places of other jobs, of each try of a change that is too large. Later
+/// changes bring the places that are left out.
+const MOVES_MAX: [usize; 3] = [usize::MAX, BYTES_MAX / 2, 0];
 
 /// The user that wishes something.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +60,9 @@ pub enum Wish {
     Arrive { job: JobId },
     /// A user wants another class or weight for a job.
     Set { job: JobId, class: Option<String>, weight: Option<u32>, by: By },
+    /// A job that was registered here has ended here. Its record is written anew: hosts say which
+    /// parts they have once they have read that.
+    Ask { job: JobId },
     /// A job that was registered here has ended everywhere.
     Remove { job: JobId },
     /// This host becomes the one that adjusts, if there is none.
@@ -86,6 +92,7 @@ impl Wish {
             Wish::Want { job, .. }
             | Wish::Set { job, .. }
             | Wish::Arrive { job }
+            | Wish::Ask { job }
             | Wish::Remove { job } => Some(*job),
             _ => None,
         }
@@ -198,29 +205,45 @@ pub fn draft(from: Inputs, wish: &Wish) -> Result<Draft, Refused> {
     if *wish == Wish::Resign {
         return Ok(resign(from));
     }
-    let desk = Drafting::new(from)?;
-    let draft = match wish {
+    let mut last = draft_within(from, wish, MOVES_MAX[0])?;
+    for bytes in MOVES_MAX.into_iter().skip(1) {
+        if last.txn.is_within_limits() {
+            break;
+        }
+        last = draft_within(from, wish, bytes)?;
+    }
+    let (ops, bytes) = (last.txn.ops.len(), last.txn.bytes());
+    if last.txn.is_within_limits() { Ok(last) } else { Err(Refused::TooLarge { ops, bytes }) }
+}
+
+/// The same, where the new places of other jobs have so many bytes at most.
+fn draft_within(from: Inputs, wish: &Wish, moves_max: usize) -> Result<Draft, Refused> {
+    let desk = Drafting { moves_max, ..Drafting::new(from)? };
+    Ok(match wish {
         Wish::Join { cpus, numbers, machine, boot } => desk.join(*cpus, numbers, machine, boot)?,
         Wish::Leave => desk.leave()?,
         Wish::Register(job) => desk.register(job)?,
         Wish::Want { job, wanted, by } => desk.want(*job, *wanted, by)?,
         Wish::Arrive { job } => desk.arrive(*job),
         Wish::Set { job, class, weight, by } => desk.set(*job, class.as_deref(), *weight, by)?,
+        Wish::Ask { job } => desk.ask(*job),
         Wish::Remove { job } => desk.remove(*job)?,
         Wish::Elect => desk.elect(),
         Wish::Resign => desk.nothing(),
         Wish::Tend => desk.tend()?,
-    };
-    let (ops, bytes) = (draft.txn.ops.len(), draft.txn.bytes());
-    if draft.txn.is_within_limits() { Ok(draft) } else { Err(Refused::TooLarge { ops, bytes }) }
+    })
 }
 
-/// The host that adjusts cannot, and another one is to.
+/// The host that adjusts cannot, and another one is to. Its key may have gone with its lease, and
+/// another host may have it: a deletion without a condition would delete that, or nothing.
 fn resign(from: Inputs) -> Draft {
     let granted = Granted::Done { from_slice: 0 };
     let mut txn = Txn::default();
-    if from.view.adjuster() == Some(from.host) {
-        txn.ops.push(Op::Delete { key: from.view.keys().of(&Key::Adjuster) });
+    let since = from.view.adjuster_since();
+    if let Some(since) = since.filter(|_| from.view.adjuster() == Some(from.host)) {
+        let key = from.view.keys().of(&Key::Adjuster);
+        txn.compares.push((key.clone(), Condition::ModifiedAt(since)));
+        txn.ops.push(Op::Delete { key });
     }
     Draft { txn, granted }
 }
@@ -237,6 +260,8 @@ struct Drafting<'a> {
     /// The rows of a frame from then on.
     frame: u32,
     ops: Vec<Op>,
+    /// The most bytes of the new places of other jobs.
+    moves_max: usize,
 }
 
 impl<'a> Drafting<'a> {
@@ -251,8 +276,8 @@ impl<'a> Drafting<'a> {
             return Err(Refused::NoCluster(view.keys().registry()));
         };
         let from_slice = from_slice(matrix, from.now_ns, state, state.lead_ns);
-        let (frame, ops) = (matrix.frame(), Vec::new());
-        Ok(Drafting { from, settings, state, modified, matrix, from_slice, frame, ops })
+        let (frame, ops, moves_max) = (matrix.frame(), Vec::new(), MOVES_MAX[0]);
+        Ok(Drafting { from, settings, state, modified, matrix, from_slice, frame, ops, moves_max })
     }
 
     /// The transaction, with the state that every change of the matrix writes.
@@ -270,6 +295,14 @@ impl<'a> Drafting<'a> {
         let compares = vec![(key, Condition::ModifiedAt(self.modified))];
         let from_slice = clock::slice_at(self.matrix.config(), self.from.now_ns);
         Draft { txn: Txn { compares, ops: self.ops }, granted: Granted::Done { from_slice } }
+    }
+
+    /// The same of one that changes entries. Changes are worked out from entries, so that the state
+    /// is written anew as it was.
+    fn finish_entries_beside(mut self) -> Draft {
+        let state = encode(self.state);
+        self.put(&Key::State, state);
+        self.finish_beside()
     }
 
     fn done(self) -> Draft {
@@ -317,6 +350,64 @@ impl<'a> Drafting<'a> {
         }
     }
 
+    /// As much of a change as may be written: first the moves that take no row, then others. A job
+    /// that comes does without the rows that others keep then.
+    fn fitting(&self, change: Change, of: Option<(JobId, Option<&Span>)>) -> Change {
+        let id = of.map(|(id, _)| id);
+        let bytes = |job: &JobId, placement: &Placement| {
+            let Some(entries) = self.from.view.entries(*job) else { return 0 };
+            let mut entries = entries.clone();
+            entries.place(placement);
+            encode(&entries).len()
+        };
+        let moves = || change.placed.iter().filter(|(job, _)| Some(**job) != id);
+        if moves().map(|(job, new)| bytes(job, new)).sum::<usize>() <= self.moves_max {
+            return change;
+        }
+        let mut matrix = self.matrix.clone();
+        if let Some((id, None)) = of {
+            matrix.apply([(id, None)].into());
+        }
+        let known: BTreeMap<JobId, (&Span, &Placement)> =
+            self.matrix.jobs().map(|(job, span, old)| (job, (span, old))).collect();
+        let without = |rows: &Rows, other: &Rows| -> Rows {
+            rows.iter().filter(|&row| !other.contains(row)).collect()
+        };
+        let mut moves: Vec<(&JobId, &Placement, &Span, &Placement)> = moves()
+            .filter_map(|(job, new)| known.get(job).map(|&(span, old)| (job, new, span, old)))
+            .collect();
+        moves.sort_by_key(|(_, new, _, old)| {
+            old.cpus != new.cpus || !without(&new.rows, &old.rows).is_empty()
+        });
+        let (mut placed, mut kept, mut left) = (BTreeMap::new(), Rows::new(), self.moves_max);
+        for (&job, new, span, old) in moves {
+            let needs = bytes(&job, new);
+            let mut place = |to: &Placement| {
+                matrix.apply([(job, Some((span.clone(), to.clone())))].into()).is_empty()
+            };
+            if needs <= left && place(new) {
+                left -= needs;
+                placed.insert(job, new.clone());
+            } else {
+                // One that could not be placed is where it was.
+                place(old);
+                kept.add(&without(&old.rows, &new.rows));
+            }
+        }
+        if let Some((id, Some(span))) = of {
+            let own = change
+                .placed
+                .get(&id)
+                .map(|own| Placement { cpus: own.cpus.clone(), rows: without(&own.rows, &kept) });
+            if let Some(own) = own.filter(|own| !own.rows.is_empty()) {
+                if matrix.apply([(id, Some((span.clone(), own.clone())))].into()).is_empty() {
+                    placed.insert(id, own);
+                }
+            }
+        }
+        Change { frame: matrix.frame(), placed }
+    }
+
     fn join(
         mut self,
         cpus: u32,
@@ -360,17 +451,56 @@ impl<'a> Drafting<'a> {
         let number = number.ok_or(Refused::TooManyHosts(HOSTS_MAX))?;
         let [numbers, machine, boot] = [numbers, machine, boot].map(str::to_owned);
         let is_new = hosts.get(name).is_none_or(|known| known.cpus != cpus);
+        if hosts.get(name).is_some_and(|known| known.boot != boot) && !self.mark_booted(number) {
+            return Ok(self.finish_entries_beside());
+        }
         let host = Host { number, cpus, numbers, machine, boot };
         self.put(&Key::Host(name.to_owned()), encode(&host));
-        Ok(if is_new { self.done() } else { self.finish_beside() })
+        Ok(if is_new { self.done() } else { self.finish_entries_beside() })
+    }
+
+    /// A boot has ended the processes of jobs on this host, however short it was. The jobs are
+    /// marked, and the host that adjusts does what their owners chose: this one may not know the
+    /// slice yet. Returns whether all are marked; as many are as one change can have.
+    fn mark_booted(&mut self, number: u32) -> bool {
+        let (view, me) = (self.from.view, HostId(number));
+        let columns_max = view.columns_max();
+        let mut bytes = 0;
+        for (id, entries) in view.all_entries() {
+            let is_known = entries.lost().contains(&me) || entries.booted().contains(&me);
+            let names =
+                || entries.decode(columns_max).is_ok_and(|(it, _)| it.cpus.contains_key(&me));
+            if is_known || entries.wanted == Wanted::Kill || !names() {
+                continue;
+            }
+            let mut entries = entries.clone();
+            entries.boot(&entries.booted().into_iter().chain([me]).collect());
+            let value = encode(&entries);
+            bytes += value.len();
+            if self.ops.len() + 2 >= OPS_MAX || bytes > BYTES_MAX / 2 {
+                return false;
+            }
+            self.put(&Key::Entries(id), value);
+        }
+        true
     }
 
     /// No job has entries of a host, not even one that was released.
     fn check_unused(&self, number: u32) -> Result<(), Refused> {
+        self.check_unused_but(number, |_| false)
+    }
+
+    /// The same without some jobs.
+    fn check_unused_but(
+        &self,
+        number: u32,
+        is_out: impl Fn(&Entries) -> bool,
+    ) -> Result<(), Refused> {
         let columns_max = self.from.view.columns_max();
         let names = |entries: &Entries| {
             let decoded = entries.decode(columns_max);
-            decoded.is_ok_and(|(span, _)| span.cpus.contains_key(&HostId(number)))
+            let is_of = decoded.is_ok_and(|(span, _)| span.cpus.contains_key(&HostId(number)));
+            is_of && !is_out(entries)
         };
         let jobs = self.from.view.all_entries().filter(|(_, entries)| names(entries)).count();
         if jobs == 0 {
@@ -385,10 +515,20 @@ impl<'a> Drafting<'a> {
     fn leave(mut self) -> Result<Draft, Refused> {
         let name = self.from.host;
         let Some(host) = self.from.view.hosts().get(name) else { return Ok(self.nothing()) };
-        self.check_unused(host.number)?;
+        let me = HostId(host.number);
+        // A job that is killed waits for a host that is lost, until that is back or has left.
+        let ends_with_it = |it: &Entries| {
+            it.wanted == Wanted::Kill && it.rows.is_empty() && it.lost().contains(&me)
+        };
+        self.check_unused_but(host.number, ends_with_it)?;
         let view = self.from.view;
-        let has_entries = |job: JobId| {
-            view.entries(job).is_some() || view.fault(&view.keys().of(&Key::Entries(job))).is_some()
+        let waits_for_others = |it: &Entries| {
+            let others = it.lost().into_iter().filter(|&other| other != me);
+            others.into_iter().any(|other| view.name_of(other).is_some())
+        };
+        let has_entries = |job: JobId| match view.entries(job) {
+            Some(it) => !ends_with_it(it) || waits_for_others(it),
+            None => view.fault(&view.keys().of(&Key::Entries(job))).is_some(),
         };
         let (jobs, over): (Vec<JobId>, Vec<JobId>) =
             view.records(name).map(|(job, _)| job).partition(|&job| has_entries(job));
@@ -396,11 +536,14 @@ impl<'a> Drafting<'a> {
             return Err(Refused::HasJobs(jobs.len()));
         }
         // Jobs that ended without their host: it had no time to remove their records.
-        for &job in over.iter().take(OPS_MAX / 2) {
+        for &job in over.iter().take(OPS_MAX / 4) {
             self.delete(&Key::Job { host: name.to_owned(), job });
+            if view.entries(job).is_some() {
+                self.delete(&Key::Entries(job));
+            }
         }
-        if over.len() > OPS_MAX / 2 {
-            return Ok(self.finish_beside());
+        if over.len() > OPS_MAX / 4 {
+            return Ok(self.done());
         }
         self.delete(&Key::Host(name.to_owned()));
         if self.from.view.adjuster() == Some(name) {
@@ -438,12 +581,13 @@ impl<'a> Drafting<'a> {
         let job = &Job { allowed: self.known_cpus(job), ..job.clone() };
         let id = JobId(self.state.next_job);
         let class = class(&job.class).map_err(Refused::Job)?;
-        let user = self.settings.users.account(job.owner.uid, &job.owner.name);
+        let user = self.settings.users.account_of(&job.owner);
         let span = Span { user, class, weight: job.weight, cpus, allowed };
         let mut matrix = self.loaded();
         let change = matrix.place(id, span.clone()).map_err(Refused::Matrix)?;
+        let change = self.fitting(change, Some((id, Some(&span))));
         self.place(&change, Some(id));
-        let Some(placement) = change.placed.get(&id) else { return Err(Refused::NoJob(id)) };
+        let placement = change.placed.get(&id).ok_or_else(|| self.full())?;
         let from_slice = self.from_slice;
         let mut entries =
             Entries { wanted_from: from_slice, ..Entries::new(&span, placement, self.from.host) };
@@ -513,7 +657,7 @@ impl<'a> Drafting<'a> {
     fn permitted(&self, id: JobId, by: &By) -> Result<Entries, Refused> {
         let view = self.from.view;
         let (Some((home, job)), Some(entries)) = (view.job(id), view.entries(id)) else {
-            return Err(Refused::NoJob(id));
+            return Err(self.no_job(id));
         };
         let is_owner = match self.settings.users {
             Users::Name => by.name == job.owner.name,
@@ -528,6 +672,24 @@ impl<'a> Drafting<'a> {
             return Err(Refused::NotHere(id));
         }
         Ok(entries.clone())
+    }
+
+    /// The reason why there is no such job: one whose records cannot be read is there all the same.
+    fn no_job(&self, id: JobId) -> Refused {
+        let view = self.from.view;
+        let home = view.entries(id).map(|entries| entries.from.clone());
+        let record = home.map(|host| Key::Job { host, job: id });
+        let keys = record.into_iter().chain([Key::Entries(id)]);
+        let fault = keys.map(|key| view.keys().of(&key)).find_map(|key| {
+            let fault = view.fault(&key)?.clone();
+            Some(Refused::Faulty { key, fault })
+        });
+        fault.unwrap_or(Refused::NoJob(id))
+    }
+
+    /// No row is free for a job, and none of others is taken.
+    fn full(&self) -> Refused {
+        Refused::Matrix(gang_schedule::matrix::Refused::Full { max: self.matrix.frame() })
     }
 
     fn want(mut self, id: JobId, wanted: Wanted, by: &By) -> Result<Draft, Refused> {
@@ -558,23 +720,25 @@ impl<'a> Drafting<'a> {
         if wanted == Wanted::Run {
             entries.await_hosts(&BTreeSet::new());
         }
-        if wanted == Wanted::Release {
+        // A job that is killed may wait long for a host that is away, and needs no rows for that.
+        if matches!(wanted, Wanted::Release | Wanted::Kill) {
             if matrix.placement(id).is_some() {
                 let change = matrix.remove(id).map_err(Refused::Matrix)?;
-                self.place(&change, Some(id));
+                self.place(&self.fitting(change, Some((id, None))), Some(id));
             }
             entries.rows = String::new();
         } else if wanted == Wanted::Run && was_released {
             let span = self.span_again(id, &entries)?;
             let hosts: BTreeSet<HostId> = span.cpus.keys().copied().collect();
             let change = matrix.place(id, span.clone()).map_err(Refused::Matrix)?;
+            let change = self.fitting(change, Some((id, Some(&span))));
             self.place(&change, Some(id));
-            if let Some(placement) = change.placed.get(&id) {
-                let before = entries;
-                entries = Entries::new(&span, placement, &before.from);
-                (entries.wanted, entries.wanted_from) = (wanted, self.from_slice);
-                entries.lose(&before.lost().intersection(&hosts).copied().collect());
-            }
+            let placement = change.placed.get(&id).ok_or_else(|| self.full())?;
+            let before = entries;
+            entries = Entries::new(&span, placement, &before.from);
+            (entries.wanted, entries.wanted_from) = (wanted, self.from_slice);
+            entries.lose(&before.lost().intersection(&hosts).copied().collect());
+            entries.boot(&before.booted().intersection(&hosts).copied().collect());
         }
         self.put(&Key::Entries(id), encode(&entries));
         Ok(())
@@ -592,7 +756,7 @@ impl<'a> Drafting<'a> {
             allowed.extend(columns_allowed(job, name, host));
         }
         let class = class(&entries.class).map_err(Refused::Job)?;
-        let user = self.settings.users.account(job.owner.uid, &job.owner.name);
+        let user = self.settings.users.account_of(&job.owner);
         Ok(Span { user, class, weight: entries.weight, cpus, allowed })
     }
 
@@ -617,6 +781,14 @@ impl<'a> Drafting<'a> {
         (entries.class, entries.weight) = (class_name, weight);
         self.put(&Key::Entries(id), encode(&entries));
         Ok(self.done())
+    }
+
+    /// The record of a job that was registered here is written as it is.
+    fn ask(mut self, id: JobId) -> Draft {
+        let host = self.from.host.to_owned();
+        let Some(record) = self.from.view.record(&host, id) else { return self.nothing() };
+        self.put(&Key::Job { host, job: id }, encode(record));
+        self.finish_beside()
     }
 
     /// The record of a job that was registered here is deleted, and its entries with it.
@@ -646,7 +818,7 @@ impl<'a> Drafting<'a> {
     fn clear(&mut self, id: JobId) -> Result<(), Refused> {
         if self.matrix.placement(id).is_some() {
             let change = self.matrix.clone().remove(id).map_err(Refused::Matrix)?;
-            self.place(&change, Some(id));
+            self.place(&self.fitting(change, Some((id, None))), Some(id));
         }
         self.delete(&Key::Entries(id));
         Ok(())
@@ -683,4 +855,9 @@ fn from_slice(matrix: &Matrix, now_ns: u64, state: &State, lead_ns: u64) -> u64 
 /// Whether a clock that was wrong has named this slice.
 fn is_far(matrix: &Matrix, now_ns: u64, slice: u64) -> bool {
     slice > clock::slice_at(matrix.config(), now_ns + State::LEAD_NS.end() + FAR_NS)
+}
+
+/// A slice that is further ahead by so many was named by a clock that was wrong.
+pub(crate) fn far_slices(slice_ns: u64) -> u64 {
+    (State::LEAD_NS.end() + FAR_NS) / slice_ns.max(1)
 }

@@ -3,17 +3,13 @@
 
 use std::collections::BTreeSet;
 
+use gang_schedule::JobId;
 use gang_schedule::matrix::HostId;
-use gang_schedule::{JobId, clock};
 
 use super::{Draft, Drafting, Granted, Refused, from_slice, is_far};
 use crate::keys::Key;
 use crate::record::{Entries, OnHostLost, State, Wanted, encode};
 use crate::store::{BYTES_MAX, OPS_MAX, Op};
-
-/// Hosts have followed a change so long after it began to hold, and what they say of themselves was
-/// read since.
-const FOLLOWED_NS: u64 = 10_000_000_000;
 
 impl Drafting<'_> {
     /// Does the first of these that there is to do: jobs that lost hosts are marked, jobs that
@@ -23,9 +19,12 @@ impl Drafting<'_> {
         if self.mark_lost()? || self.clear_abandoned()? || self.release_contradicting()? {
             return Ok(self.done());
         }
-        let change = self.loaded().adjust();
+        let change = self.fitting(self.loaded().adjust(), None);
         let lead_ns = self.lead();
-        if change.placed.is_empty() && lead_ns == self.state.lead_ns {
+        // Hosts follow what somebody has cut or mended from the slice of a change, all at once.
+        let is_far = is_far(self.matrix, self.from.now_ns, self.state.from_slice);
+        let is_settled = self.from.view.is_settled() && !is_far;
+        if change.placed.is_empty() && lead_ns == self.state.lead_ns && is_settled {
             return Ok(self.nothing());
         }
         let longer_ns = lead_ns.max(self.state.lead_ns);
@@ -36,7 +35,8 @@ impl Drafting<'_> {
     }
 
     /// Jobs of which a host is lost are marked, suspended or released as their owners chose; those
-    /// whose hosts are back are so no longer. As many as one change can have.
+    /// whose hosts are back are so no longer. A host that was booted is lost for a moment at least:
+    /// its processes are. As many jobs as one change can have.
     fn mark_lost(&mut self) -> Result<bool, Refused> {
         let view = self.from.view;
         let numbers = |is: &dyn Fn(&str) -> bool| -> BTreeSet<HostId> {
@@ -50,8 +50,8 @@ impl Drafting<'_> {
         let mut bytes = 0;
         for (id, _, job) in view.jobs() {
             let Some(entries) = view.entries(id) else { continue };
-            let known = entries.lost();
-            if gone.is_empty() && known.is_empty() {
+            let (known, booted) = (entries.lost(), entries.booted());
+            if gone.is_empty() && known.is_empty() && booted.is_empty() {
                 continue;
             }
             let Ok((span, _)) = entries.decode(view.columns_max()) else { continue };
@@ -60,25 +60,28 @@ impl Drafting<'_> {
                 gone.contains(host) || (known.contains(host) && away.contains(host))
             };
             let lost: BTreeSet<HostId> = span.cpus.into_keys().filter(is_lost).collect();
-            if lost == known {
+            if lost == known && booted.is_empty() {
                 continue;
             }
-            let is_release = !lost.is_subset(&known) && job.on_host_lost == OnHostLost::Release;
+            let lost_now: BTreeSet<HostId> = lost.union(&booted).copied().collect();
+            let is_new = !lost_now.is_subset(&known);
+            let is_release = is_new && job.on_host_lost == OnHostLost::Release;
             // A release may move as many as a change can.
             if is_release && self.ops.len() > before {
                 break;
             }
             let mut entries = entries.clone();
             entries.lose(&lost);
+            entries.boot(&BTreeSet::new());
             // Nothing comes from a host that is lost: the job does without, as it does later.
-            let awaited = entries.awaited().difference(&lost).copied().collect();
+            let awaited = entries.awaited().difference(&lost_now).copied().collect();
             entries.await_hosts(&awaited);
             let matrix = matrix.get_or_insert_with(|| self.matrix.clone());
-            match (lost.is_subset(&known), job.on_host_lost, entries.wanted) {
-                (false, OnHostLost::Suspend, Wanted::Run) => {
+            match (is_new, job.on_host_lost, entries.wanted) {
+                (true, OnHostLost::Suspend, Wanted::Run) => {
                     self.turn_to(matrix, id, entries, Wanted::Suspend)?;
                 }
-                (false, OnHostLost::Release, Wanted::Run | Wanted::Suspend) => {
+                (true, OnHostLost::Release, Wanted::Run | Wanted::Suspend) => {
                     self.turn_to(matrix, id, entries, Wanted::Release)?;
                     break;
                 }
@@ -95,8 +98,6 @@ impl Drafting<'_> {
     }
 
     /// Entries without the record of a job are nobody's, and so are those of a host that has left.
-    /// A job that is killed ends without the host where it was registered, if that is lost: once
-    /// the others have had the time to kill their parts, and none says that it has one or is away.
     fn clear_abandoned(&mut self) -> Result<bool, Refused> {
         let view = self.from.view;
         let is_abandoned = |(id, entries): &(JobId, &Entries)| {
@@ -105,35 +106,22 @@ impl Drafting<'_> {
             let is_unreadable = view.fault(&view.keys().of(&key)).is_some();
             let has_home = view.hosts().contains_key(&entries.from)
                 || view.fault_of_host(&entries.from).is_some();
-            let has_part = || {
-                let (alive, lost) = (self.from.alive, self.from.lost);
-                let is_away = |host: &String| !alive.contains_key(host) && !lost.contains(host);
-                alive.values().any(|it| it.may_have(*id))
-                    || view.job(*id).is_some_and(|(_, job)| job.cpus.keys().any(is_away))
-            };
-            let is_over = entries.wanted == Wanted::Kill
-                && self.from.lost.contains(&entries.from)
-                && self.is_followed(entries.wanted_from)
-                && !has_part();
-            (view.job(*id).is_none() && !is_unreadable) || !has_home || is_over
+            (view.job(*id).is_none() && !is_unreadable) || !has_home
         };
         let Some((id, _)) = view.all_entries().find(is_abandoned) else { return Ok(false) };
         self.clear(id)?;
         Ok(true)
     }
 
-    /// Whether hosts have done what holds from this slice on, and have said so.
-    fn is_followed(&self, slice: u64) -> bool {
-        let (config, now_ns) = (self.matrix.config(), self.from.now_ns);
-        let said_ns = clock::slice_start(config, slice).saturating_add(FOLLOWED_NS);
-        now_ns >= said_ns || is_far(self.matrix, now_ns, slice)
-    }
-
     /// Linux alone schedules a job whose entries cannot be, until its owner resumes it.
     fn release_contradicting(&mut self) -> Result<bool, Refused> {
         let Some(&id) = self.from.view.contradicting().first() else { return Ok(false) };
         let Some(entries) = self.from.view.entries(id) else { return Ok(false) };
-        self.turn_to(&mut self.matrix.clone(), id, entries.clone(), Wanted::Release)?;
+        let wanted = match entries.wanted {
+            Wanted::Kill => Wanted::Kill,
+            Wanted::Run | Wanted::Suspend | Wanted::Release => Wanted::Release,
+        };
+        self.turn_to(&mut self.matrix.clone(), id, entries.clone(), wanted)?;
         Ok(true)
     }
 

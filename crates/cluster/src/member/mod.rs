@@ -27,10 +27,14 @@
 //!    (L13).
 //! 6. Records of this host's jobs that no longer exist are removed, whichever answer was lost. A
 //!    job that has ended here exists while another host says that it has a part of it, or is away
-//!    and not lost yet. The longer that takes, the more seldom the others are asked.
+//!    and not lost yet. Its record is written anew, as a question: a host whose key does not say
+//!    that it has read so far says nothing of the job. The longer that takes, the more seldom the
+//!    others are asked. A job that was killed exists until hosts that are lost are back, or have
+//!    left: they have to kill their parts.
 //!
-//! Properties: the timeline depends only on revisions that were read and on when; each wish has one
-//! answer; nothing is sent while something is in flight.
+//! Properties: the timeline depends only on the changes of the matrix that were read and on when,
+//! not on the way in which they were read; each wish has one answer; nothing is sent while
+//! something is in flight.
 
 mod judge;
 mod next;
@@ -41,7 +45,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use gang_schedule::matrix::HostId;
 use gang_schedule::{JobId, Slot, clock};
 
-use crate::change::{Granted, Refused, Wish};
+use crate::change::{Granted, Refused, Wish, far_slices};
 use crate::keys::Keys;
 use crate::record::{Alive, Clock, Fault, State};
 use crate::store::{Event, Outcome, Revision, Snapshot, Txn};
@@ -170,6 +174,14 @@ struct Flight {
     is_unanswered: bool,
 }
 
+/// The end of a job on this host, as it was noted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Ended {
+    since_ns: u64,
+    /// The revision that was read by then.
+    read: Revision,
+}
+
 impl Waiting {
     /// A wish of the host itself.
     fn own(wish: Wish) -> Waiting {
@@ -211,6 +223,8 @@ pub struct Member {
     answers: Vec<(Ticket, Result<Granted, Refused>)>,
     notes: Vec<Note>,
     timeline: Timeline,
+    /// The state of the matrix that the timeline followed last, and its revision.
+    followed: Option<(State, Revision)>,
     seen: Option<Observation>,
     unwilling: Option<String>,
     /// It counts slices wrongly: nothing that it changes could name one.
@@ -224,8 +238,8 @@ pub struct Member {
     took_ns: u64,
     /// The last time that there was nothing to tend.
     tended_ns: Option<u64>,
-    /// Jobs that were registered here and have ended here, and since when.
-    ended: BTreeMap<JobId, u64>,
+    /// Jobs that were registered here and have ended here.
+    ended: BTreeMap<JobId, Ended>,
     /// Since when each host is away, as this one has seen it without a break.
     missing: BTreeMap<String, u64>,
     /// The next wish waits until then: others were first.
@@ -256,6 +270,7 @@ impl Member {
             answers: Vec::new(),
             notes: Vec::new(),
             timeline: Timeline::default(),
+            followed: None,
             seen: None,
             unwilling: None,
             is_out_of_time: false,
@@ -369,7 +384,11 @@ impl Member {
         self.note_faults(&faults);
         (self.has_joined, self.is_another) = (false, false);
         self.judge();
-        self.follow(now, first, false);
+        // Others, who have read the same change before, follow what is beside it with the next one.
+        let state = self.view.state().map(|(state, at)| (state.clone(), at));
+        if self.followed != state || self.timeline.steps().is_empty() {
+            self.follow(now, first, false);
+        }
     }
 
     /// An earlier daemon of this host has followed these steps. They hold until the registry is
@@ -392,6 +411,12 @@ impl Member {
         self.judge();
         if self.view.state().map(|(state, _)| state.change) != change {
             self.follow(now, first, true);
+        } else if let Some(((followed, at), (state, modified))) =
+            self.followed.as_mut().zip(self.view.state())
+        {
+            if followed == state {
+                *at = modified;
+            }
         }
     }
 
@@ -412,13 +437,10 @@ impl Member {
         }
     }
 
-    /// The clock of this host was set back: `first` is the first slice that is planned now. The
-    /// rows go on with what was read last.
+    /// The clock of this host was set back: `first` is the first slice that is planned now. Changes
+    /// that name later slices wait for these again.
     pub fn clock_was_set_back(&mut self, first: u64) {
-        if let Some(last) = self.timeline.steps().last().cloned() {
-            self.timeline = Timeline::default();
-            self.timeline.push(Step { from_slice: first, ..last }, first);
-        }
+        self.timeline.set_back(first, far_slices(self.me.slice_ns));
     }
 
     /// The registry can be reached: it is to be read.
@@ -546,6 +568,7 @@ impl Member {
         // may hold earlier.
         let is_known =
             |last: &Step| last.says_as(&step) && last.from_slice <= step.from_slice.max(first);
+        self.followed = state.zip(self.view.state()).map(|(state, (_, at))| (state.clone(), at));
         if !self.timeline.steps().last().is_some_and(is_known) {
             self.timeline.push(step, first);
         }

@@ -3,10 +3,11 @@
 use gang_schedule::JobId;
 use gang_schedule::matrix::HostId;
 
-use super::{Flight, Identity, Link, Member, Now, Request, WAIT_NS, Waiting};
+use super::{Ended, Flight, Identity, Link, Member, Now, Request, WAIT_NS, Waiting};
 use crate::change::{self, Draft, Inputs, Refused, Wish};
 use crate::keys::Key;
-use crate::record::{Alive, Entries, encode};
+use crate::record::{Alive, Entries, Host, Wanted, encode};
+use crate::store::Revision;
 
 /// The knowledge of hosts that are alive is read anew when it is older.
 const ALIVE_NS: u64 = 5_000_000_000;
@@ -83,6 +84,7 @@ impl Member {
             Some((at_ns, before)) => {
                 let (least_ns, most_ns) = ANNOUNCE_NS;
                 let is_other = before.unwilling != alive.unwilling
+                    || before.read < self.view.asked(&self.me.name)
                     || (&before.parts, &before.missing) != (&alive.parts, &alive.missing)
                     || before.took_ns < alive.took_ns;
                 now_ns >= at_ns + if is_other { least_ns } else { most_ns }
@@ -223,6 +225,8 @@ impl Member {
             join(known.cpus)
         } else if let Some(job) = self.forgotten(now_ns).filter(|_| !self.is_out_of_time) {
             Some(Wish::Remove { job })
+        } else if let Some(job) = self.unasked().filter(|_| !self.is_out_of_time) {
+            Some(Wish::Ask { job })
         } else if let Some(job) = self.arrived().filter(|_| !self.is_out_of_time) {
             Some(Wish::Arrive { job })
         } else if !self.wants_in {
@@ -231,7 +235,9 @@ impl Member {
             join(self.me.cpus)
         } else if self.view.adjuster().is_none() && is_in && is_willing {
             Some(Wish::Elect)
-        } else if self.is_adjuster() && self.tended_ns.is_none_or(|at| now_ns >= at + TEND_NS) {
+        } else if self.is_adjuster()
+            && (!self.view.is_settled() || self.tended_ns.is_none_or(|at| now_ns >= at + TEND_NS))
+        {
             Some(Wish::Tend)
         } else if own.is_some_and(|it| (it.cpus, &it.numbers) != (self.me.cpus, &self.me.numbers)) {
             join(self.me.cpus)
@@ -249,7 +255,9 @@ impl Member {
         // Another machine of this name has jobs of its own.
         let records = self.view.records(&self.me.name).filter(|_| self.is_mine());
         let ended = records.filter(|(_, record)| !seen.nonces.contains(&record.nonce));
-        let since = |id: &JobId| self.ended.get(id).copied().unwrap_or(now_ns);
+        let read = self.view.revision();
+        let since =
+            |id: &JobId| self.ended.get(id).copied().unwrap_or(Ended { since_ns: now_ns, read });
         self.ended = ended.map(|(id, _)| (id, since(&id))).collect();
     }
 
@@ -263,10 +271,10 @@ impl Member {
         if is_new || self.is_out_of_time {
             return false;
         }
-        let is_due = |since_ns: &u64| {
-            let after_ns = (now_ns.saturating_sub(*since_ns) / LOOK_PART).min(LOOK_MAX_NS);
+        let is_due = |&Ended { since_ns, .. }: &Ended| {
+            let after_ns = (now_ns.saturating_sub(since_ns) / LOOK_PART).min(LOOK_MAX_NS);
             let is_old = self.alive_ns.is_none_or(|at_ns| now_ns >= at_ns + after_ns);
-            now_ns >= since_ns + SAID_NS && (is_old || !self.is_said(*since_ns))
+            now_ns >= since_ns + SAID_NS && (is_old || !self.is_said(since_ns))
         };
         self.ended.values().any(is_due)
     }
@@ -281,6 +289,19 @@ impl Member {
     /// when they were asked.
     fn is_said(&self, since_ns: u64) -> bool {
         self.asked_ns.is_some_and(|asked_ns| asked_ns >= since_ns + SAID_NS)
+    }
+
+    /// The revision that asked who has a part of a job, once it has ended here.
+    fn asked_at(&self, id: JobId) -> Option<Revision> {
+        let ended = self.ended.get(&id)?;
+        self.view.written(&self.me.name, id).filter(|&at| at > ended.read)
+    }
+
+    /// A job that has ended here, and of which others were not asked since.
+    fn unasked(&self) -> Option<JobId> {
+        let has_entries = |id: &JobId| self.view.entries(*id).is_some();
+        let mut ended = self.ended.keys().copied();
+        ended.find(|id| self.asked_at(*id).is_none() && has_entries(id))
     }
 
     /// A job whose processes on this host have all come, and are awaited as far as was read.
@@ -312,25 +333,32 @@ impl Member {
             return self.is_mine();
         }
         let is_new = self.alive_ns.is_some_and(|at_ns| now_ns < at_ns + ALIVE_NS);
-        if !is_new || !self.ended.get(&id).is_some_and(|&since_ns| self.is_said(since_ns)) {
+        if !is_new || !self.ended.get(&id).is_some_and(|ended| self.is_said(ended.since_ns)) {
             return false;
         }
+        // Those of entries that cannot be read cannot be asked.
+        let asked_at = self.asked_at(id).or_else(|| is_unreadable().then_some(0));
+        let Some(asked_at) = asked_at else { return false };
         // One that has left says nothing any more.
         let has_part = |(name, alive): (&String, &Alive)| {
             name != me && view.hosts().contains_key(name) && alive.may_have(id)
         };
-        // One that is away may have a part.
+        // One that is away may have a part. Those that are lost go on with theirs, except that they
+        // have to hear of a kill.
         let known_lost = view.entries(id).map(Entries::lost).unwrap_or_default();
-        let is_known = |name: &str| {
-            view.hosts().get(name).is_none_or(|host| known_lost.contains(&HostId(host.number)))
+        let is_killed = view.entries(id).is_some_and(|it| it.wanted == Wanted::Kill);
+        let is_given_up = |name: &str, host: &Host| {
+            let is_lost = known_lost.contains(&HostId(host.number)) || self.is_lost(name, now_ns);
+            is_lost && !is_killed
         };
-        let is_away = |name: &String| {
-            name != me
-                && !self.alive.contains_key(name)
-                && !is_known(name)
-                && !self.is_lost(name, now_ns)
+        // One whose key is older than the question may have begun a part since.
+        let may_have = |name: &String| match (view.hosts().get(name), self.alive.get(name)) {
+            (None, _) => false,
+            (Some(_), Some(alive)) => alive.read < asked_at,
+            (Some(host), None) => !is_given_up(name, host),
         };
-        !self.alive.iter().any(has_part) && !record.cpus.keys().any(is_away)
+        let mut others = record.cpus.keys().filter(|name| *name != me);
+        !self.alive.iter().any(has_part) && !others.any(may_have)
     }
 
     /// Whether a host was away for so long that its jobs are to know.

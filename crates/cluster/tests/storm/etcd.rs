@@ -61,6 +61,11 @@ impl Etcd {
         if txn.ops.iter().any(is_leased) {
             self.leases.insert(host.to_owned(), now_ns + TTL_NS);
         }
+        let missing = |op: &Op| matches!(op, Op::Delete { key } if !self.keys.contains_key(key));
+        if txn.ops.iter().all(missing) {
+            // As etcd does: no revision has this transaction.
+            return Outcome::Committed(self.revision);
+        }
         self.revision += 1;
         let mut events = Vec::new();
         for op in &txn.ops {

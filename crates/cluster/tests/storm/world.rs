@@ -125,11 +125,14 @@ struct Node {
     /// The steps that it follows, each with the epoch in which it was read: a registry that was
     /// restored gives numbers of changes again.
     steps: Vec<(Step, u64)>,
+    /// Those that it has followed lately.
+    known: VecDeque<(Step, u64)>,
+    /// When it has said last what it has.
+    written_ns: u64,
     asked: BTreeMap<Ticket, Wish>,
     /// The jobs of this host that have not ended, as its daemon has them on file.
     nonces: BTreeSet<String>,
     threads: u32,
-    was_set_back: bool,
 }
 
 impl Node {
@@ -141,10 +144,20 @@ impl Node {
 
     /// The steps that it follows are noted after each reading, in this epoch.
     fn note_steps(&mut self, epoch: u64) {
-        let before = std::mem::take(&mut self.steps);
-        let of = |step: &Step| before.iter().find(|(it, _)| it == step).map_or(epoch, |it| it.1);
+        let is_it = |it: &Step, step: &Step| it.says_as(step) && it.named_slice == step.named_slice;
+        let known = &self.known;
+        let of = |step: &Step| {
+            let before = known.iter().rev().find(|(it, _)| is_it(it, step));
+            before.map_or(epoch, |it| it.1)
+        };
         let steps = self.member.timeline().steps().iter();
         self.steps = steps.map(|step| (step.clone(), of(step))).collect();
+        for step in &self.steps {
+            if !self.known.iter().any(|(it, of)| is_it(it, &step.0) && *of == step.1) {
+                self.known.push_back(step.clone());
+            }
+        }
+        self.known.drain(..self.known.len().saturating_sub(100));
     }
 }
 
@@ -169,7 +182,7 @@ struct World {
     /// All hosts have one kernel, and one clock that is bad.
     is_one_kernel: bool,
     boots: u64,
-    /// Jobs that may be cleared without their homes.
+    /// Jobs that were killed, and whose homes have left since.
     killed: BTreeSet<JobId>,
     backup: Etcd,
     epoch: u64,
@@ -286,10 +299,11 @@ impl World {
             mail: VecDeque::new(),
             first: clock::slice_at(&self.config, now_ns + AHEAD_NS) + 1,
             steps: Vec::new(),
+            known: VecDeque::new(),
+            written_ns: 0,
             asked: BTreeMap::new(),
             nonces: BTreeSet::new(),
             threads: 0,
-            was_set_back: false,
         }
     }
 
@@ -464,6 +478,7 @@ impl World {
                         let host = &mut self.hosts[at];
                         let since = |job| (job, host.said.get(&job).copied().unwrap_or(now_ns));
                         host.said = said.map(since).collect();
+                        host.written_ns = now_ns;
                     }
                     self.hosts[at].mail.push_back((arrives_ns, Mail::Announced));
                 }
@@ -526,7 +541,13 @@ impl World {
             let said_ns = other.said.get(&job).filter(|_| is_alive);
             let is_early = said_ns.is_some_and(|&since_ns| since_ns <= asked_ns);
             assert!(!is_early, "{name} removes {job}, of which {} has a part", other.name);
-            let is_known = !record.cpus.contains_key(&other.name) || is_alive;
+            let is_of = record.cpus.contains_key(&other.name);
+            // A key that was written before the job ended says nothing of it.
+            let ended_ns = self.ended.get(&record.nonce).copied().unwrap_or(0);
+            let is_in = self.reference.hosts().contains_key(&other.name);
+            let is_new = !is_of || !is_in || !is_alive || other.written_ns >= ended_ns;
+            assert!(is_new, "{name} removes {job}, and {} has not said what it has", other.name);
+            let is_known = !is_of || is_alive;
             // One that has gone since it was asked about has said what it had.
             let is_gone = |gone_ns: &&u64| !is_known && **gone_ns <= asked_ns;
             let Some(gone_ns) = self.etcd.gone.get(&other.name).filter(is_gone) else { continue };
@@ -535,6 +556,8 @@ impl World {
             let is_lost = number.is_some_and(|number| lost.contains(&number))
                 || self.now_ns >= gone_ns + settings().lost_after_ms * MS;
             assert!(is_lost, "{name} removes {job}, and {} has just gone", other.name);
+            let is_killed = self.reference.entries(job).map(|it| it.wanted) == Some(Wanted::Kill);
+            assert!(!is_killed || !is_in, "{name} removes {job}, which {} has to kill", other.name);
         }
     }
 
@@ -558,8 +581,11 @@ impl World {
             let of_epoch = host.steps.iter().find(|(it, _)| it == step);
             let change = (of_epoch.expect("its steps are noted").1, step.change);
             let of_change = self.steps.get(&change).and_then(|steps| steps.get(&host.name));
-            let is_early = of_change.is_some_and(|it| slice < it.from_slice);
-            assert!(!is_early || host.was_set_back, "{}: {change:?} at {slice}", host.name);
+            // Unless a clock that was wrong has named its slice, a change is not followed before.
+            let is_early = of_change.is_some_and(|it| {
+                slice < it.from_slice && it.from_slice - step.from_slice <= 66 * SECOND / SLICE_NS
+            });
+            assert!(!is_early, "{}: {change:?} at {slice}", host.name);
             let plan = (change, slots);
             let is_willing = host.member.unwilling().is_none() && step.columns == host.cpus;
             let of_slice = self.plans.entry(slice).or_default();
@@ -627,7 +653,10 @@ impl World {
             if had_adjuster && self.reference.adjuster().is_none() {
                 self.tally.count("adjuster died");
             }
-            let killed = self.reference.all_entries().filter(|(_, it)| it.wanted == Wanted::Kill);
+            let has_left = |it: &Entries| {
+                it.wanted == Wanted::Kill && !self.reference.hosts().contains_key(&it.from)
+            };
+            let killed = self.reference.all_entries().filter(|(_, it)| has_left(it));
             self.killed.extend(killed.map(|(job, _)| job));
             if self.is_spoiled {
                 continue;
@@ -785,7 +814,7 @@ impl World {
         let ranks = ranks.filter(|_| is_awaited).collect();
         Job {
             name: format!("job {}", self.tickets),
-            owner: Owner { uid, name: format!("user{uid}"), by_root: false },
+            owner: Owner { uid, name: format!("user{uid}"), by_root: false, payer: None },
             class: "batch".to_owned(),
             weight: [50, 100, 100, 400][self.rng.usize(0..4)],
             cpus,
@@ -918,15 +947,11 @@ impl World {
         let host = &mut self.hosts[at];
         let is_back = offset_ns < host.offset_ns;
         host.offset_ns = offset_ns;
-        host.was_set_back |= is_back;
         if is_back {
             let local_ns = self.now_ns.saturating_add_signed(offset_ns);
             host.first = clock::slice_at(&self.config, local_ns + AHEAD_NS) + 1;
             host.member.clock_was_set_back(host.first);
-            // The last step goes on.
-            let epoch = host.steps.last().map_or(self.epoch, |(_, epoch)| *epoch);
-            host.steps.clear();
-            host.note_steps(epoch);
+            host.note_steps(self.epoch);
             let later = self.plans.range_mut(host.first..);
             later.for_each(|(_, plans)| _ = plans.remove(&host.name));
         }
@@ -1081,6 +1106,9 @@ impl World {
             .filter(|(_, it)| it.lost().into_iter().any(is_lost))
             .collect();
         assert!(lost.is_empty(), "all hosts are back: {lost:?} of {hosts:?}");
+        let is_seen = |it: &Entries| it.booted().is_empty();
+        assert!(self.reference.all_entries().all(|(_, it)| is_seen(it)), "boots are seen to");
+        assert!(self.reference.is_settled(), "a change names all that was cut or mended");
         for host in &self.hosts {
             assert!(host.asked.is_empty(), "{} waits for {:?}", host.name, host.asked);
             // That of another machine may have another clock.

@@ -242,6 +242,29 @@ fn parts_count_against_the_limits_of_their_user() {
 }
 
 #[test]
+fn cpus_of_parts_count_against_the_limit_of_their_user() {
+    let mut core = conductor();
+    core.settings.limits = Limits { cpus_per_user: 5, ..core.settings.limits };
+    let mut enter = |at| core.enter_part(NOW, Part { job: JobId(PART.0 + at), ..part("a") });
+    assert_eq!([enter(0), enter(1)], [Ok(()), Ok(())]);
+    let limit = "CPUs of all jobs of a user";
+    assert_eq!(enter(2), Err(Refused::LimitReached { limit, maximum: 5 }));
+    assert_eq!(enter(1), Ok(()), "it is here already");
+}
+
+#[test]
+fn part_that_uses_no_cpu_stays() {
+    let mut core = with_part("a");
+    let local = core.register(NOW, candidate(2)).unwrap();
+    core.join(NOW, local, home(cgroup())).unwrap();
+    for job in [PART, local] {
+        core.sleep(job).unwrap();
+    }
+    let later = after(10_000_000 * MS);
+    assert_eq!(core.unused_for(later, 7_200_000 * MS), [local]);
+}
+
+#[test]
 fn restored_part_spans() {
     let core = with_part("a");
     let record = core.jobs[&PART].record().unwrap();

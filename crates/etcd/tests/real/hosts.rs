@@ -143,7 +143,7 @@ pub fn settings() -> Settings {
 pub fn job(name: &str, hosts: &[(&str, u32)]) -> Job {
     Job {
         name: name.to_owned(),
-        owner: Owner { uid: 1000, name: "ada".to_owned(), by_root: false },
+        owner: Owner { uid: 1000, name: "ada".to_owned(), by_root: false, payer: None },
         class: "batch".to_owned(),
         weight: 100,
         cpus: hosts.iter().map(|&(host, cpus)| (host.to_owned(), cpus)).collect(),

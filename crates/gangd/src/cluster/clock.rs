@@ -6,12 +6,19 @@ use std::{
 };
 
 use gang_cluster::record;
+use gang_conductor::Now;
 use gang_linux::clock_quality::{self, Quality};
 
-use crate::settings::cluster::{Clock as Settings, Source};
+use crate::{
+    conduct::state::now,
+    settings::cluster::{Clock as Settings, Source},
+};
 
 /// chronyd is asked this often.
 const ASK_EVERY: Duration = Duration::from_secs(8);
+
+/// A clock that phc2sys steers is measured by it within this time.
+const PTP_WITHIN_NS: u64 = 8_000_000_000;
 
 /// A clock of which nothing is known.
 const UNKNOWN: Quality = Quality { offset_ns: 0, bound_ns: 16_000_000_000 };
@@ -20,7 +27,51 @@ const UNKNOWN: Quality = Quality { offset_ns: 0, bound_ns: 16_000_000_000 };
 pub struct Clock {
     settings: Settings,
     /// As chronyd said last; None where it does not answer.
-    last: Arc<Mutex<Option<Quality>>>,
+    last: Arc<Mutex<Option<Said>>>,
+    /// The steps of a clock whose quality is the administrator's word.
+    steps: Mutex<Steps>,
+}
+
+/// The word of a source. It holds until the clock is stepped, forwards or back: what was measured
+/// before says nothing of the clock after that. UTC and the monotonic clock run at one rate, so
+/// that only a step changes how far they are apart.
+#[derive(Clone, Copy, Debug)]
+struct Said {
+    quality: Quality,
+    apart_ns: i128,
+}
+
+impl Said {
+    fn at(self, apart_ns: i128) -> Quality {
+        let is_stepped = apart_ns.abs_diff(self.apart_ns) > u128::from(self.quality.bound_ns);
+        if is_stepped { UNKNOWN } else { self.quality }
+    }
+}
+
+/// The steps of a clock that nobody can be asked about.
+#[derive(Debug, Default)]
+struct Steps {
+    apart_ns: Option<i128>,
+    /// The monotonic time of the last step.
+    last_ns: Option<u64>,
+}
+
+impl Steps {
+    /// Whether the clock was stepped by more than its bound within the last seconds.
+    fn is_stepped(&mut self, now: Now, bound_ns: u64) -> bool {
+        let apart_ns = apart_ns(now);
+        let before_ns = self.apart_ns.replace(apart_ns).unwrap_or(apart_ns);
+        if apart_ns.abs_diff(before_ns) > u128::from(bound_ns) {
+            self.last_ns = Some(now.monotonic_ns);
+        }
+        let is_new = |at_ns: u64| now.monotonic_ns.saturating_sub(at_ns) < PTP_WITHIN_NS;
+        self.last_ns.is_some_and(is_new)
+    }
+}
+
+/// How far UTC is ahead of the monotonic clock.
+fn apart_ns(now: Now) -> i128 {
+    i128::from(now.utc_ns) - i128::from(now.monotonic_ns)
 }
 
 impl Clock {
@@ -33,11 +84,14 @@ impl Clock {
             let thread = std::thread::Builder::new().name("clock".into());
             thread.spawn(move || ask(&asked, is_needed))?;
         }
-        Ok(Clock { settings, last })
+        Ok(Clock { settings, last, steps: Mutex::default() })
     }
 
     pub fn quality(&self) -> record::Clock {
+        let now = now();
         let by_chrony = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let by_chrony = by_chrony.map(|said| said.at(apart_ns(now)));
+        // The kernel itself knows nothing after a step.
         let by_kernel = || ("adjtimex", clock_quality::by_kernel().unwrap_or(UNKNOWN));
         let (source, Quality { offset_ns, bound_ns }) = match (self.settings.source, by_chrony) {
             (Source::Chrony, said) => ("chrony", said.unwrap_or(UNKNOWN)),
@@ -45,7 +99,9 @@ impl Clock {
             (Source::Adjtimex, _) | (Source::Auto, None) => by_kernel(),
             (Source::Ptp, _) => {
                 let bound_ns = self.settings.bound.as_nanos() as u64;
-                ("ptp", Quality { offset_ns: 0, bound_ns })
+                let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
+                let is_stepped = steps.is_stepped(now, bound_ns);
+                ("ptp", if is_stepped { UNKNOWN } else { Quality { offset_ns: 0, bound_ns } })
             }
         };
         record::Clock { source: source.to_owned(), offset_ns, bound_ns }
@@ -53,9 +109,11 @@ impl Clock {
 }
 
 /// Asks chronyd for as long as somebody wants to know. A silence of one who is needed is logged.
-fn ask(last: &Weak<Mutex<Option<Quality>>>, is_needed: bool) {
+fn ask(last: &Weak<Mutex<Option<Said>>>, is_needed: bool) {
     let mut is_known = true;
     while let Some(last) = last.upgrade() {
+        // Before the question: a step while it is answered makes the answer unusable.
+        let apart_ns = apart_ns(now());
         let said = clock_quality::by_chrony();
         if let Err(error) = said.as_ref().map_err(|error| error.to_string()) {
             if std::mem::replace(&mut is_known, false) && is_needed {
@@ -64,8 +122,45 @@ fn ask(last: &Weak<Mutex<Option<Quality>>>, is_needed: bool) {
         } else {
             is_known = true;
         }
-        *last.lock().unwrap_or_else(PoisonError::into_inner) = said.ok();
+        let said = said.ok().map(|quality| Said { quality, apart_ns });
+        *last.lock().unwrap_or_else(PoisonError::into_inner) = said;
         drop(last);
         std::thread::sleep(ASK_EVERY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: i128 = 1_000_000;
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    #[test]
+    fn quality_is_unknown_from_a_step_to_the_next_measurement() {
+        let quality = Quality { offset_ns: 20_000, bound_ns: 400_000 };
+        let said = Said { quality, apart_ns: 1_000 * MS };
+        let bound = |ns: i128| said.at(1_000 * MS + ns).bound_ns;
+        // What slewing may seem to do stays within the bound.
+        assert_eq!([bound(0), bound(300_000), bound(-300_000)], [400_000; 3]);
+        for step in [MS, -MS, 3_600_000 * MS] {
+            assert_eq!(bound(step), UNKNOWN.bound_ns, "{step}");
+            let next = Said { apart_ns: 1_000 * MS + step, ..said };
+            assert_eq!(next.at(1_000 * MS + step).bound_ns, 400_000, "measured since");
+        }
+    }
+
+    #[test]
+    fn clock_of_ptp_is_unknown_for_a_while_after_a_step() {
+        let mut steps = Steps::default();
+        let mut after = |s: u64, stepped_ns: u64| {
+            let monotonic_ns = s * SECOND_NS;
+            let utc_ns = 1_000_000 * SECOND_NS + monotonic_ns + stepped_ns;
+            steps.is_stepped(Now { utc_ns, monotonic_ns }, 400_000)
+        };
+        assert_eq!([after(1, 0), after(2, 300_000)], [false, false]);
+        assert_eq!([after(3, SECOND_NS), after(9, SECOND_NS)], [true, true]);
+        assert!(!after(12, SECOND_NS));
+        assert!(after(13, 0), "back");
     }
 }

@@ -225,6 +225,24 @@ impl ThisHost {
     }
 }
 
+impl ThisHost {
+    /// Jobs that clients of this host hold, and that have processes elsewhere, as was read last:
+    /// they do not lapse any more.
+    fn note_started(&self, member: &Member) {
+        let mut state = self.shared.state();
+        if state.held.values().all(|held| held.has_started) {
+            return;
+        }
+        let parts = member.alive().values().flat_map(|alive| &alive.parts);
+        for &job in parts {
+            let nonce = member.view().job(JobId(job)).map(|(_, record)| &record.nonce);
+            if let Some(held) = nonce.and_then(|nonce| state.held.get_mut(nonce)) {
+                held.has_started = true;
+            }
+        }
+    }
+}
+
 impl Host for ThisHost {
     fn now(&self) -> Now {
         let gang_conductor::Now { utc_ns, monotonic_ns } = now();
@@ -248,7 +266,7 @@ impl Host for ThisHost {
 
     fn seen(&mut self) -> Observation {
         // Before the parts: a job that starts meanwhile is one or the other.
-        let held: BTreeSet<String> = self.shared.state().held.keys().cloned().collect();
+        let held = self.shared.state().held(Instant::now());
         let asked = self.conductor.ask(|state| {
             let part = |job: &gang_conductor::Job| {
                 job.home.as_ref()?;
@@ -280,6 +298,7 @@ impl Host for ThisHost {
             None => self.priority = Some(ThreadPriority::of(&self.client_priority, None)),
         }
         self.give(member);
+        self.note_started(member);
         self.rule = member.view().settings().map(|settings| settings.users).unwrap_or_default();
         let revision = member.view().revision();
         // While settings or state cannot be used, parts stay as they were wanted.

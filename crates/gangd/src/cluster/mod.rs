@@ -21,10 +21,11 @@ mod parts;
 mod ranks;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
+    time::{Duration, Instant},
 };
 
 use anyhow::Context;
@@ -33,9 +34,9 @@ use gang_cluster::{
     member::{Identity, Overview},
     record::{self, Users, Wanted},
 };
-use gang_conductor::Part;
+use gang_conductor::{Part, admission::LAPSES_AFTER_NS};
 use gang_etcd::Link;
-use gang_schedule::{CpuSet, JobId};
+use gang_schedule::{CpuSet, JobId, UserId};
 
 use crate::{conduct::survey, daemon::Daemon, settings::cluster};
 
@@ -66,9 +67,9 @@ struct State {
     unreachable: Option<String>,
     /// Absent until the registry was read.
     wanted: Option<Arc<[WantedPart]>>,
-    /// Jobs that a client of this host registers, or has registered and started nowhere yet: their
-    /// nonces, each with the user.
-    held: BTreeMap<String, u32>,
+    /// Jobs that a client of this host registers, or has registered and started nowhere yet, by
+    /// their nonces.
+    held: BTreeMap<String, HeldJob>,
     /// Why parts are not here that should be.
     missing: BTreeMap<JobId, String>,
     /// The processes that were added to parts.
@@ -76,7 +77,60 @@ struct State {
     is_closed: bool,
 }
 
+/// A job that a client of this host has registered.
+#[derive(Clone, Copy, Debug)]
+struct HeldJob {
+    account: UserId,
+    /// Its number, once the registry has given it one.
+    job: Option<JobId>,
+    since: Instant,
+    /// Its ranks come when a launcher starts them.
+    awaits_ranks: bool,
+    /// A process of it has come on another host.
+    has_started: bool,
+}
+
+/// A job that a client has registered is held for so long without a process.
+pub const LAPSES_AFTER: Duration = Duration::from_nanos(LAPSES_AFTER_NS);
+
+/// Jobs that have lapsed are known for so long, while their clients are there.
+const LAPSED_FOR: Duration = Duration::from_secs(600);
+
+impl HeldJob {
+    /// Whether the job stays though it has no process, as long as its client is there.
+    fn holds(&self, now: Instant) -> bool {
+        let age = now.saturating_duration_since(self.since);
+        self.has_started || self.awaits_ranks || age < LAPSES_AFTER
+    }
+}
+
 impl State {
+    /// Whether a client holds a job.
+    fn is_held(&self, nonce: &str, now: Instant) -> bool {
+        self.held.get(nonce).is_some_and(|held| held.holds(now))
+    }
+
+    /// The nonces of the jobs that clients hold.
+    fn held(&mut self, now: Instant) -> BTreeSet<String> {
+        let is_known = |held: &HeldJob| {
+            held.holds(now) || now.saturating_duration_since(held.since) < LAPSED_FOR
+        };
+        self.held.retain(|_, held| is_known(held));
+        let held = self.held.iter().filter(|(_, held)| held.holds(now));
+        held.map(|(nonce, _)| nonce.clone()).collect()
+    }
+
+    /// Whether a job may lapse soon: processes of it may have come elsewhere.
+    fn may_lapse(&self, now: Instant) -> bool {
+        let may = |held: &HeldJob| !held.has_started && !held.awaits_ranks && held.holds(now);
+        self.held.values().any(|held| held.job.is_some() && may(held))
+    }
+
+    /// Whether a job had no process within its time, and its client is there still.
+    fn has_lapsed(&self, job: JobId, now: Instant) -> bool {
+        self.held.values().any(|held| held.job == Some(job) && !held.holds(now))
+    }
+
     /// Whether as many processes were added to a part.
     fn has_come(&self, job: JobId, awaited: u32) -> bool {
         self.ranks.count(job) >= awaited as usize
@@ -116,8 +170,9 @@ impl Held {
     fn of(self, nonce: String) -> Held {
         let shared = self.shared.clone();
         let mut state = shared.state();
-        let uid = state.held.get(&self.nonce).copied().unwrap_or_default();
-        state.held.entry(nonce.clone()).or_insert(uid);
+        if let Some(held) = state.held.get(&self.nonce).copied() {
+            state.held.entry(nonce.clone()).or_insert(held);
+        }
         drop(state);
         Held { shared, nonce }
     }
@@ -173,6 +228,11 @@ impl Cluster {
         self.shared.state().unreachable.clone()
     }
 
+    /// Whether a client of this host has registered a job that lapsed: no process of it came.
+    pub fn has_lapsed(&self, job: JobId) -> bool {
+        self.shared.state().has_lapsed(job, Instant::now())
+    }
+
     /// Why parts are not here as they are wanted.
     pub fn missing(&self) -> BTreeMap<JobId, String> {
         self.shared.state().missing.clone()
@@ -185,5 +245,29 @@ impl Cluster {
         self.link.close();
         let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner).take();
         parts.into_iter().for_each(|thread| drop(thread.join()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registration_without_a_process_lapses() {
+        let since = Instant::now();
+        let (account, job) = (UserId(1000), Some(JobId(7)));
+        let held = HeldJob { account, job, since, awaits_ranks: false, has_started: false };
+        let mut state = State::default();
+        state.held.insert("plain".to_owned(), held);
+        state.held.insert("ranks".to_owned(), HeldJob { job: None, awaits_ranks: true, ..held });
+        state.held.insert("there".to_owned(), HeldJob { job: None, has_started: true, ..held });
+        let all = |state: &mut State, after| state.held(since + Duration::from_secs(after)).len();
+        assert_eq!([all(&mut state, 9), all(&mut state, 11)], [3, 2]);
+        let [soon, later] = [9, 11].map(|after| since + Duration::from_secs(after));
+        assert_eq!([state.is_held("plain", soon), state.is_held("plain", later)], [true, false]);
+        assert_eq!([soon, later].map(|now| state.has_lapsed(JobId(7), now)), [false, true]);
+        assert_eq!([soon, later].map(|now| state.may_lapse(now)), [true, false]);
+        assert_eq!(all(&mut state, 3_600), 2);
+        assert!(!state.has_lapsed(JobId(7), since + Duration::from_secs(3_600)), "forgotten");
     }
 }

@@ -1,17 +1,17 @@
 //! What clients ask of jobs that span hosts.
 
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, time::Instant};
 
 use gang_cluster::{
     change::{By, Granted, Refused, Wish},
-    record::{Job, OnHostLost, Owner, Wanted},
+    record::{Job, OnHostLost, Owner, Payer, Wanted},
 };
 use gang_conductor::Part;
 use gang_linux::clock;
 use gang_schedule::{Class, CpuSet, JobId, clock as slices};
 use nix::unistd::{Uid, User};
 
-use super::{Cluster, Held, State};
+use super::{Cluster, Held, HeldJob, LAPSES_AFTER, State};
 use crate::{
     conduct::state::now,
     daemon::Daemon,
@@ -19,7 +19,7 @@ use crate::{
     life::peer::{Peer, Sees},
 };
 
-/// Jobs of a user that were registered at this host and run nowhere yet.
+/// Jobs on an account that were registered at this host and run nowhere yet.
 const HELD_MAX: usize = 64;
 
 /// A job to be on several hosts.
@@ -69,8 +69,8 @@ impl Daemon {
     }
 
     /// Registers a job of several hosts for a client. It is held as long as what is returned
-    /// beside its number, or while a process of it is somewhere. Its slots begin at that moment
-    /// (UTC).
+    /// beside its number, or while a process of it is somewhere. Where none comes in time and it
+    /// awaits no ranks, it lapses. Its slots begin at that moment (UTC).
     pub fn register_spanning(
         &self,
         peer: Peer,
@@ -79,8 +79,13 @@ impl Daemon {
         const OPERATION: &str = "register a job of several hosts";
         peer.permit_user(OPERATION)?;
         let owner_uid = job.owner_uid;
+        let account = self.account_of(owner_uid);
         let cluster = self.cluster_for(OPERATION)?;
-        self.conductor.ask(move |state| state.core.admit(owner_uid))??;
+        let here = job.cpus.get(&cluster.host).copied();
+        self.conductor.ask(move |state| {
+            state.core.admit(owner_uid)?;
+            state.core.permit_cpus(account, here.unwrap_or(0), None)
+        })??;
         let nonce = fs::read_to_string(self.roots.proc.join("sys/kernel/random/uuid"));
         let nonce = nonce.map_err(|error| Error::Failed {
             operation: OPERATION.to_owned(),
@@ -89,15 +94,18 @@ impl Daemon {
         let nonce = nonce.trim().to_owned();
         {
             let mut state = cluster.shared.state();
-            let his = state.held.values().filter(|&&uid| uid == owner_uid).count();
+            let since = Instant::now();
+            let is_his = |held: &&HeldJob| held.account == account && held.holds(since);
+            let his = state.held.values().filter(is_his).count();
             if his >= HELD_MAX && !peer.is_administrator() {
                 let limit = "jobs of several hosts that a user has not started yet";
                 return Err(Error::LimitReached { limit, maximum: HELD_MAX });
             }
-            state.held.insert(nonce.clone(), owner_uid);
+            let awaits_ranks = job.ranks.values().any(|&ranks| ranks > 0);
+            let held = HeldJob { account, job: None, since, awaits_ranks, has_started: false };
+            state.held.insert(nonce.clone(), held);
         }
         let held = Held { shared: cluster.shared.clone(), nonce: nonce.clone() };
-        let here = job.cpus.get(&cluster.host).copied();
         let (name, class, weight) = (job.name.clone(), job.class, job.weight);
         let allowed = job.allowed.iter().map(|(host, cpus)| (host.clone(), cpus.to_string()));
         let record = Job {
@@ -106,6 +114,8 @@ impl Daemon {
                 uid: owner_uid,
                 name: name_of(owner_uid),
                 by_root: owner_uid != peer.uid,
+                payer: (account.0 != owner_uid)
+                    .then(|| Payer { uid: account.0, name: name_of(account.0) }),
             },
             class: class.to_string(),
             weight,
@@ -123,6 +133,10 @@ impl Daemon {
         let Granted::Registered { job, nonce, from_slice } = granted else {
             return Err(refused(OPERATION, Refused::Unanswered, Sees::All));
         };
+        // Its time begins now: the registry may have been slow.
+        if let Some(held) = cluster.shared.state().held.get_mut(&own_nonce) {
+            (held.job, held.since) = (Some(job), Instant::now());
+        }
         let held = if nonce == own_nonce { held } else { held.of(nonce.clone()) };
         if let Some(cpus) = here {
             // The client is to find it at once.
@@ -157,19 +171,46 @@ impl Daemon {
         }
     }
 
-    /// Wants another state of a job on all of its hosts.
+    /// Wants another state of a job on all of its hosts. Returns false where the cluster has no
+    /// such job any more, and a part of it is left here: that one takes orders here.
     pub fn want_spanning(
         &self,
         peer: Peer,
         job: JobId,
         wanted: Wanted,
         operation: &str,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let by = self.by(peer, operation)?;
         let cluster = self.cluster_for(operation)?;
         let sees = self.seen_by(peer)?;
-        let granted = cluster.link.wish(Wish::Want { job, wanted, by });
-        granted.map(drop).map_err(|why| refused(operation, why, sees))
+        match cluster.link.wish(Wish::Want { job, wanted, by }) {
+            Ok(_) => Ok(true),
+            Err(Refused::NoJob(_)) if self.has_part(job)? => Ok(false),
+            Err(why) => Err(refused(operation, why, sees)),
+        }
+    }
+
+    /// Whether this host has a part of a job.
+    fn has_part(&self, job: JobId) -> Result<bool, Error> {
+        Ok(self
+            .conductor
+            .ask(move |state| state.core.jobs.get(&job).is_some_and(|job| job.nonce.is_some()))?)
+    }
+
+    /// A process could not be added to a job. Of one that lapsed, the reason says so.
+    pub fn lapsed(&self, job: JobId, error: Error) -> Error {
+        let has_lapsed = || self.cluster.get().is_some_and(|it| it.has_lapsed(job));
+        match error {
+            Error::NoSuchJob(_) if has_lapsed() => Error::Failed {
+                operation: format!("add a process to job {job}"),
+                reason: format!(
+                    "no process of it came within {} s of its registration, so that it is over: \
+                     register it again",
+                    LAPSES_AFTER.as_secs()
+                ),
+            },
+            error => error,
+        }
     }
 
     /// Wants another class or weight of a job on all of its hosts.

@@ -29,6 +29,9 @@ use crate::{
 /// What is not as it is to be is looked at again after this time.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// The time between two looks for processes of a job on other hosts, while it may lapse.
+const LOOK: Duration = Duration::from_secs(3);
+
 /// A job that is killed has so long to end by itself.
 const TERM_FOR: Duration = Duration::from_secs(5);
 
@@ -45,8 +48,8 @@ struct Here {
 struct Keeper {
     daemon: Arc<Daemon>,
     shared: Arc<Shared>,
-    /// When jobs were told to end.
-    told: BTreeMap<JobId, Instant>,
+    /// When jobs were told to end, by their nonces.
+    told: BTreeMap<String, Instant>,
     /// The uids of names.
     uids: BTreeMap<String, (Instant, Option<u32>)>,
 }
@@ -62,6 +65,7 @@ fn keep(daemon: &Weak<Daemon>, shared: &Arc<Shared>) {
     let (mut told, mut uids) = (BTreeMap::new(), BTreeMap::new());
     let mut priority = None;
     let mut next_in = AGAIN;
+    let mut looked: Option<Instant> = None;
     let mut seen: Option<Arc<[WantedPart]>> = None;
     loop {
         let state = shared.state();
@@ -84,6 +88,12 @@ fn keep(daemon: &Weak<Daemon>, shared: &Arc<Shared>) {
         priority.get_or_insert_with(own).renew();
         let mut keeper = Keeper { daemon, shared: shared.clone(), told, uids };
         next_in = keeper.follow(wanted);
+        let is_due = looked.is_none_or(|at| at.elapsed() >= LOOK);
+        if is_due && shared.state().may_lapse(Instant::now()) {
+            looked = Some(Instant::now());
+            // The link reads what others say, and notes which jobs have begun.
+            keeper.daemon.cluster.get().map(super::Cluster::look);
+        }
         Keeper { told, uids, .. } = keeper;
     }
 }
@@ -125,14 +135,23 @@ impl Keeper {
                 |id: &JobId| known.contains(id) || wanted.iter().any(|of| of.part.job == *id);
             state.ranks.retain(is_left);
         }
-        // Jobs that are over everywhere: processes that are left go on without gangd.
+        // Jobs that are over everywhere: processes that are left go on without gangd, unless they
+        // were told to end before.
+        let mut told: BTreeSet<String> = wanted.iter().map(|of| of.part.nonce.clone()).collect();
         for (id, gone) in here {
-            let is_held = self.shared.state().held.contains_key(&gone.part.nonce);
-            if !is_held && !gone.has_processes {
-                self.daemon.end_unstarted(id);
+            let is_held = self.shared.state().is_held(&gone.part.nonce, Instant::now());
+            if !gone.has_processes {
+                if !is_held {
+                    self.daemon.end_unstarted(id);
+                }
+            } else if self.told.contains_key(&gone.part.nonce) {
+                if let Err(error) = self.kill(id, &gone.part, true) {
+                    tracing::warn!(job = %id, why = reason(error), "a part is not killed");
+                }
+                told.insert(gone.part.nonce);
             }
         }
-        self.told.retain(|id, _| wanted.iter().any(|of| of.part.job == *id));
+        self.told.retain(|nonce, _| told.contains(nonce));
         next_in
     }
 
@@ -191,7 +210,7 @@ impl Keeper {
         match of.wanted {
             Wanted::Suspend if is_due && !here.is_suspended => self.suspend(id, true),
             Wanted::Run | Wanted::Release if here.is_suspended => self.suspend(id, false),
-            Wanted::Kill if is_due => self.kill(id, here.part.owner_uid, here.has_processes),
+            Wanted::Kill if is_due => self.kill(id, &here.part, here.has_processes),
             Wanted::Run | Wanted::Release | Wanted::Suspend | Wanted::Kill => Ok(()),
         }
     }
@@ -201,14 +220,14 @@ impl Keeper {
     }
 
     /// Tells the processes of a job to end, and ends those that do not.
-    fn kill(&mut self, id: JobId, owner_uid: u32, has_processes: bool) -> Result<(), Error> {
+    fn kill(&mut self, id: JobId, part: &Part, has_processes: bool) -> Result<(), Error> {
         if !has_processes {
             self.daemon.end_unstarted(id);
             return Ok(());
         }
-        let since = *self.told.entry(id).or_insert_with(Instant::now);
+        let since = *self.told.entry(part.nonce.clone()).or_insert_with(Instant::now);
         let signal = if since.elapsed() < TERM_FOR { Signal::TERM } else { Signal::KILL };
-        let power = self.daemon.power_of(owner_uid);
+        let power = self.daemon.power_of(part.owner_uid);
         // Programs that stand still do not end.
         self.suspend(id, false)?;
         self.daemon.each_process(id, |process| {

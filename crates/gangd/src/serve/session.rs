@@ -342,7 +342,8 @@ impl Session {
         let job = job_id(job)?;
         let pid = process_number(pid)?;
         self.peer.permit_children("add a process")?;
-        self.daemon.add_process(self.peer_on(job), job, pid)?;
+        let added = self.daemon.add_process(self.peer_on(job), job, pid);
+        added.map_err(|error| self.daemon.lapsed(job, error))?;
         self.daemon.note_rank(job, pid);
         // A client that adds itself waits for the answer. Other threads of it count once they are
         // switched.
@@ -357,7 +358,8 @@ impl Session {
     pub fn add_caller(&self, job: i64) -> Result<(), Error> {
         let job = job_id(job)?;
         let pid = self.peer.seen("add a process", &self.daemon.roots)?;
-        self.daemon.add_process(self.peer_on(job), job, pid)?;
+        let added = self.daemon.add_process(self.peer_on(job), job, pid);
+        added.map_err(|error| self.daemon.lapsed(job, error))?;
         self.daemon.note_rank(job, pid);
         self.started().remove(&job);
         Ok(())
@@ -458,7 +460,10 @@ impl Session {
                 let accepted = "15 (TERM) or 9 (KILL) for a job that spans hosts";
                 return Err(Error::invalid("signal", signal, accepted));
             }
-            return self.daemon.want_spanning(self.peer, id, WantedState::Kill, "kill a job");
+            let wanted = WantedState::Kill;
+            if self.daemon.want_spanning(self.peer, id, wanted, "kill a job")? {
+                return Ok(());
+            }
         }
         let peer = self.peer_on(id);
         let owner_uid = self.daemon.permit(peer, id, "send a signal")?;
@@ -494,7 +499,9 @@ impl Session {
         let operation = if suspended { "suspend a job" } else { "resume a job" };
         if self.daemon.spans_hosts(id) {
             let wanted = if suspended { WantedState::Suspend } else { WantedState::Run };
-            return self.daemon.want_spanning(self.peer, id, wanted, operation);
+            if self.daemon.want_spanning(self.peer, id, wanted, operation)? {
+                return Ok(());
+            }
         }
         let peer = self.peer_on(id);
         let owner_uid = self.daemon.permit(peer, id, operation)?;

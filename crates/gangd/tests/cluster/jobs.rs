@@ -3,6 +3,8 @@
 use std::{
     io::{BufRead, BufReader},
     process::Stdio,
+    thread,
+    time::Duration,
 };
 
 use gang_daemon::{Own, stderr, stdout};
@@ -212,12 +214,16 @@ fn needs_root_launcher_may_have_no_part() {
     }
     bed.wait_for_slots(id, "of a job that was launched from elsewhere");
     assert!(login.job(id).is_none());
+    // The launcher's host looks every 3 s whether any has come.
+    thread::sleep(Duration::from_secs(5));
     // It is there as long as its launcher is, and ends with it.
     drop(programs);
     for place in [&bed.a, &bed.b] {
         // A part ends with its last process, and comes again as long as the job is wanted.
         wait_until("no process is left", || place.job(id).is_none_or(|job| job.processes == 0));
     }
+    // Beyond the time in which a job without a process lapses.
+    thread::sleep(Duration::from_secs(12));
     assert!(spanning(&bed.a, id).is_some());
     drop(launcher.stdin.take());
     wait_until("the launcher ends", || launcher.try_wait().unwrap().is_some());

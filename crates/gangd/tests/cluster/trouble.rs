@@ -12,7 +12,7 @@ use gang_schedule::JobId;
 
 use crate::{
     bed::{Bed, cluster, gang, reason, spanning, wanted},
-    place::{Place, Program, has_backend, wait_for, wait_until},
+    place::{Place, Program, has_backend, stands_still, wait_for, wait_until},
 };
 
 /// The registry, as an administrator reads and writes it.
@@ -42,7 +42,15 @@ impl Registry {
 
     fn write(&self, key: &Key, value: &str) {
         let (key, value) = (self.keys.of(key), value.to_owned());
-        let txn = Txn { compares: Vec::new(), ops: vec![Op::Put { key, value, leased: false }] };
+        self.commit(vec![Op::Put { key, value, leased: false }]);
+    }
+
+    fn delete(&self, keys: &[Key]) {
+        self.commit(keys.iter().map(|key| Op::Delete { key: self.keys.of(key) }).collect());
+    }
+
+    fn commit(&self, ops: Vec<Op>) {
+        let txn = Txn { compares: Vec::new(), ops };
         let write = async {
             let mut client = self.address.connect().await?;
             commit(&mut client, &txn, 0).await
@@ -139,6 +147,58 @@ fn needs_root_records_that_cannot_be_used_are_said() {
         wait_until("it is read again", || cluster(&bed.b).faults.is_empty());
         bed.wait_for_slots(id, "as before");
     }
+}
+
+#[test]
+fn needs_root_part_of_a_job_that_is_gone_takes_orders_here() {
+    let Some(bed) = Bed::start() else { return };
+    let registry = Registry::of(&bed);
+    let (id, programs) = bed.job("lu");
+    bed.wait_for_slots(id, "at first");
+    bed.b.client().suspend(id).unwrap();
+    wait_until("it stands still", || stands_still(programs[1].pid()));
+    let job = JobId(id.unsigned_abs());
+    registry.delete(&[Key::Entries(job), Key::Job { host: "a".to_owned(), job }]);
+    wait_until("the cluster has it no more", || spanning(&bed.b, id).is_none());
+    bed.b.client().resume(id).unwrap();
+    wait_until("it runs", || !stands_still(programs[1].pid()));
+    bed.b.client().kill(id, 15).unwrap();
+    wait_until("b has no part", || bed.b.job(id).is_none());
+    assert!(bed.a.job(id).is_some(), "that of a is for a to kill");
+    bed.a.client().kill(id, 9).unwrap();
+    wait_until("a has no part", || bed.a.job(id).is_none());
+}
+
+#[test]
+fn needs_root_kill_reaches_a_host_that_was_lost() {
+    let Some(mut bed) = Bed::start() else { return };
+    let (id, programs) = bed.job("lu");
+    bed.wait_for_slots(id, "at first");
+    bed.b.kill();
+    wait_until("b is lost", || spanning(&bed.a, id).unwrap().lost == ["b"]);
+    bed.a.client().kill(id, 15).unwrap();
+    wait_until("a has no part", || bed.a.job(id).is_none());
+    std::thread::sleep(std::time::Duration::from_secs(8));
+    assert!(spanning(&bed.a, id).is_some(), "b has not heard of it");
+    bed.b.start();
+    let is_dead = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", programs[1].pid()));
+        stat.is_ok_and(|stat| stat.contains(") Z"))
+    };
+    wait_until("b kills its part", is_dead);
+    wait_until("the cluster forgets it", || spanning(&bed.a, id).is_none());
+}
+
+#[test]
+fn needs_root_registration_without_a_process_lapses() {
+    let Some(bed) = Bed::start() else { return };
+    let mut client = bed.a.client();
+    let id = client.register_spanning(wanted("lu", &[("a", 1), ("b", 1)])).unwrap().job;
+    wait_until("the cluster forgets it", || spanning(&bed.a, id).is_none());
+    wait_until("no part is left", || bed.a.job(id).is_none() && bed.b.job(id).is_none());
+    let program = Program::spinner();
+    let refused = client.add_process(id, program.pid_i64()).unwrap_err().to_string();
+    assert!(refused.contains("no process of it came within 10 s"), "{refused}");
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Changes of the matrix: a job comes, a job goes, loads change.
 
 use crate::JobId;
-use crate::matrix::share::rows_due;
+use crate::accounts::Asking;
+use crate::matrix::share::{FINENESS, WHOLE, frame_needed, rows_due};
 use crate::matrix::{Change, Job, MAX_MOVES, Matrix, Placement, Refused, Rows, Span};
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -10,14 +11,17 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A job keeps its rows while they are so many percent of its due more or fewer.
 const TOLERANCE_PERCENT: u32 = 3;
 
+/// The part of the longest frame that small jobs of a user may have beyond their shares.
+const TOO_MUCH: u64 = WHOLE / 100;
+
 /// Whether a job that has so many rows is due others.
 fn is_off(has: u32, due: u32) -> bool {
     has.abs_diff(due) * 100 > due * TOLERANCE_PERCENT
 }
 
-/// The surplus of a job that has so many rows.
+/// The surplus of a job that has so many rows: however small it is, others may take it.
 fn beyond(has: u32, due: u32) -> Option<u32> {
-    (has > due && is_off(has, due)).then(|| has - due)
+    (has > due).then(|| has - due)
 }
 
 /// The columns on which a job may have other rows.
@@ -30,14 +34,22 @@ enum Columns {
 
 impl Matrix {
     /// A spanning job starts. It gets the rows that it is due (L15): free ones, then those that its
-    /// neighbours hold beyond what they are due beside it. Where these are too few for the job's
-    /// share of the least frame, the frame gets longer.
+    /// neighbours hold beyond what they are due beside it. Where the smallest share needs a longer
+    /// frame, the frame gets longer, and the jobs that lack the most get more rows. Where the rows
+    /// of the job are too few for its share of the needed frame, the frame gets longer still.
     ///
     /// # Errors
     /// A [`Refused`]; then nothing was changed.
     pub fn place(&mut self, job: JobId, span: Span) -> Result<Change, Refused> {
         self.validate(job, &span)?;
         self.join(job, span);
+        if self.is_too_small(job) {
+            self.leave(job);
+            return Err(Refused::Full { max: self.longest() });
+        }
+        let (before, needed) = (self.frame, self.needed());
+        self.frame = before.max(self.reach(before, needed));
+        let frame = self.frame;
         let due = self.due(job);
         // Several hosts ask for the same job.
         let known = RefCell::new(BTreeMap::new());
@@ -49,18 +61,23 @@ impl Matrix {
         };
         let seat = self.seat(job, self.frame, due, Some(&surplus));
         let (mut rows, lost) = self.pick(&seat, &Rows::new(), due, &surplus, &BTreeSet::new());
-        self.lengthen(self.least(job), &mut rows);
+        self.lengthen(due.min(self.due_of(job, needed)), &mut rows);
         if rows.is_empty() {
             self.leave(job);
+            self.settle();
             return Err(Refused::Full { max: self.longest() });
         }
         let mut moved = BTreeSet::from([job]);
         self.lose(lost, &mut moved);
         self.hold(job, Placement { cpus: seat.cpus, rows });
+        if frame > before {
+            self.level(&mut moved);
+            self.reserve(frame, &mut moved);
+        }
         Ok(self.change(moved))
     }
 
-    /// A spanning job is gone. Where the frame is longer than the least one, jobs move from its
+    /// A spanning job is gone. Where the frame is longer than the needed one, jobs move from its
     /// last rows to rows that are free now, and it gets shorter.
     ///
     /// # Errors
@@ -69,20 +86,40 @@ impl Matrix {
         if !self.jobs.contains_key(&job) {
             return Err(Refused::UnknownJob { job });
         }
+        let (before, mut moved) = (self.frame, BTreeSet::new());
         self.release(job);
         self.leave(job);
         self.settle();
-        let mut moved = BTreeSet::new();
-        self.repack(&mut moved, Columns::Own);
+        let needed = self.needed();
+        self.repack(needed, &mut moved, Columns::Own);
+        self.reserve(needed.min(before), &mut moved);
         Ok(self.change(moved))
     }
 
     /// Gives jobs more rows or fewer, as loads have changed (L16); those first that lack the most.
     /// [`MAX_MOVES`] jobs change at most. Once it changes nothing, each job has what it is due,
     /// within the tolerance, or there is no more to be had on its columns.
+    ///
+    /// The frame gets as long as the smallest share needs: at once where one change can move all
+    /// jobs, else to the double, and only once nothing else is to be changed.
     pub fn adjust(&mut self) -> Change {
-        let mut moved = BTreeSet::new();
-        self.repack(&mut moved, Columns::Any);
+        let (before, mut moved) = (self.frame, BTreeSet::new());
+        let needed = self.needed();
+        self.repack(needed, &mut moved, Columns::Any);
+        let reach = self.reach(before, needed);
+        let held = if self.can_all_move() { reach } else { reach.min(before) };
+        self.frame = self.frame.max(held);
+        self.level(&mut moved);
+        if moved.is_empty() && self.frame < reach {
+            self.frame = reach;
+            self.level(&mut moved);
+        }
+        self.reserve(reach.min(self.frame), &mut moved);
+        self.change(moved)
+    }
+
+    /// Gives rows to the jobs that lack the most, and takes what is left of surpluses.
+    fn level(&mut self, moved: &mut BTreeSet<JobId>) {
         let mut below: Vec<(Reverse<u64>, JobId)> = Vec::new();
         let mut surplus = BTreeMap::new();
         for (&job, it) in &self.jobs {
@@ -96,7 +133,7 @@ impl Matrix {
         below.sort_unstable();
         for (_, job) in below {
             if moved.len() < MAX_MOVES {
-                self.grow(job, &mut surplus, &mut moved);
+                self.grow(job, &mut surplus, moved);
             }
         }
         for (job, rows) in surplus {
@@ -106,24 +143,39 @@ impl Matrix {
                 moved.insert(job);
             }
         }
-        self.change(moved)
+    }
+
+    /// A frame ends with its last row in use, so that it follows from the placements alone. Where
+    /// the frame would be shorter than so many rows, a job has the last of them instead of the last
+    /// of its own: one that moves anyway, or else the first of all.
+    fn reserve(&mut self, frame: u32, moved: &mut BTreeSet<JobId>) {
+        self.settle();
+        let first = moved.first().or(self.jobs.keys().next());
+        let Some(&job) = first.filter(|_| self.frame < frame) else { return };
+        let Placement { cpus, mut rows } = self.jobs[&job].placement.clone();
+        rows.last().into_iter().for_each(|last| rows.remove(last));
+        rows.add(&Rows::from_iter([frame - 1]));
+        self.hold(job, Placement { cpus, rows });
+        moved.insert(job);
     }
 
     /// Places all jobs anew, wide ones first. All placements may change: only for a matrix that
     /// nobody uses yet, or where the frame has become long. Nothing changes where the frame would
-    /// be longer than it is.
+    /// be longer than it is and than it needs to be.
     pub fn rebuild(&mut self) -> Change {
         let before = self.clone();
         let jobs: Vec<JobId> = self.jobs.keys().copied().collect();
         for &job in &jobs {
             self.release(job);
         }
-        self.settle();
+        let needed = self.needed();
+        let longest = before.frame.max(needed);
+        self.frame = needed;
         let mut by_size = jobs.clone();
         let columns = |job| -> u64 { self.widths(job).map(u64::from).sum() };
         by_size.sort_by_cached_key(|&job| Reverse(columns(job)));
         for job in by_size {
-            let due = self.least(job);
+            let due = self.due_of(job, needed);
             let seat = self.seat(job, self.frame, due, None);
             let mut rows = seat.free.iter().take(due as usize).collect();
             self.lengthen(due, &mut rows);
@@ -134,7 +186,7 @@ impl Matrix {
             self.frame = self.frame.max(rows.last().map_or(0, |last| last + 1));
             self.hold(job, Placement { cpus: seat.cpus, rows });
         }
-        if self.frame > before.frame {
+        if self.frame > longest {
             *self = before;
             return self.change(BTreeSet::new());
         }
@@ -148,59 +200,76 @@ impl Matrix {
                 self.hold(job, Placement { cpus: seat.cpus, rows });
             }
         }
+        self.reserve(needed, &mut BTreeSet::new());
         let is_new = |job: &JobId| before.jobs[job].placement != self.jobs[job].placement;
         let moved = jobs.into_iter().filter(is_new).collect();
         self.change(moved)
     }
 
-    /// Shortens the frame, row by row from its end, as far as all jobs of a row can do without it.
-    fn repack(&mut self, moved: &mut BTreeSet<JobId>, columns: Columns) {
-        while self.frame > self.least_frame {
-            let last = self.frame - 1;
-            let holds = |(_, it): &(&JobId, &Job)| it.placement.rows.contains(last);
-            let mut holders: Vec<JobId> =
-                self.jobs.iter().filter(holds).map(|(&id, _)| id).collect();
-            let new = holders.iter().filter(|job| !moved.contains(job)).count();
-            if moved.len() + new > MAX_MOVES {
-                return;
+    /// Shortens the frame down to the needed one as far as all jobs of the rows that go can do
+    /// without them: all rows at once, or half as many, and in the end row by row.
+    fn repack(&mut self, needed: u32, moved: &mut BTreeSet<JobId>, columns: Columns) {
+        let mut rows = self.frame.saturating_sub(needed);
+        while rows > 0 {
+            if self.shorten(self.frame - rows, needed, moved, columns) {
+                self.settle();
+                rows = (2 * rows).min(self.frame.saturating_sub(needed));
+            } else {
+                rows /= 2;
             }
-            // Those that cannot do without a row come first: only they can fail.
-            holders.sort_by_key(|&job| self.rows_of(job).len() > self.least(job));
-            let mut before = Vec::new();
-            for &job in &holders {
-                let Some(placement) = self.without_last(job, last, columns) else { break };
-                before.push((job, self.hold(job, placement)));
-            }
-            if before.len() < holders.len() {
-                before.into_iter().rev().for_each(|(job, placement)| _ = self.hold(job, placement));
-                return;
-            }
-            moved.extend(holders);
-            self.settle();
         }
     }
 
-    /// The placement of a job without the last row: with a free one instead, else with one row
-    /// fewer where its share of the least frame is met, else on other columns if it may.
-    fn without_last(&self, job: JobId, last: u32, columns: Columns) -> Option<Placement> {
-        let own = &self.jobs[&job].placement;
-        let mut rows = own.rows.clone();
-        rows.remove(last);
-        let on_own = self.seat_on_own(job, last, None);
-        if let Some(row) = on_own.free.iter().find(|&row| !rows.contains(row)) {
-            rows.add(&Rows::from_iter([row]));
-            return Some(Placement { cpus: on_own.cpus, rows });
+    /// Shortens the frame to so many rows, if all jobs of the rows beyond can do without them.
+    fn shorten(
+        &mut self,
+        frame: u32,
+        needed: u32,
+        moved: &mut BTreeSet<JobId>,
+        columns: Columns,
+    ) -> bool {
+        let holds = |(_, it): &(&JobId, &Job)| it.placement.rows.last() >= Some(frame);
+        let mut holders: Vec<JobId> = self.jobs.iter().filter(holds).map(|(&id, _)| id).collect();
+        let new = holders.iter().filter(|job| !moved.contains(job)).count();
+        if moved.len() + new > MAX_MOVES {
+            return false;
         }
-        let least = self.least(job);
-        if rows.len() >= least {
+        // Those that cannot do without a row come first: only they can fail.
+        let least = |job| self.due_of(job, needed);
+        let kept = |job| self.rows_of(job).iter().filter(|&row| row < frame).count() as u32;
+        holders.sort_by_cached_key(|&job| kept(job) >= least(job));
+        let mut before = Vec::new();
+        for &job in &holders {
+            let least = self.due_of(job, needed);
+            let Some(placement) = self.within(job, frame, least, columns) else { break };
+            before.push((job, self.hold(job, placement)));
+        }
+        if before.len() < holders.len() {
+            before.into_iter().rev().for_each(|(job, placement)| _ = self.hold(job, placement));
+            return false;
+        }
+        moved.extend(holders);
+        true
+    }
+
+    /// The placement of a job within so many rows: with free ones instead of those beyond, else
+    /// with fewer where it keeps so many at least, else on other columns if it may.
+    fn within(&self, job: JobId, frame: u32, least: u32, columns: Columns) -> Option<Placement> {
+        let own = &self.jobs[&job].placement;
+        let all = own.rows.len();
+        let mut rows: Rows = own.rows.iter().filter(|&row| row < frame).collect();
+        let on_own = self.seat_on_own(job, frame, None);
+        let more = on_own.free.iter().filter(|&row| !own.rows.contains(row));
+        rows.add(&more.take((all - rows.len()) as usize).collect());
+        if rows.len() >= least.min(all) {
             return Some(Placement { cpus: on_own.cpus, rows });
         }
         if columns == Columns::Own {
             return None;
         }
-        let seat = self.seat(job, last, own.rows.len(), None);
-        let rows: Rows = seat.free.iter().take(own.rows.len() as usize).collect();
-        (rows.len() >= least.min(own.rows.len())).then_some(Placement { cpus: seat.cpus, rows })
+        let seat = self.seat(job, frame, all, None);
+        let rows: Rows = seat.free.iter().take(all as usize).collect();
+        (rows.len() >= least.min(all)).then_some(Placement { cpus: seat.cpus, rows })
     }
 
     /// Gives a job the rows that it lacks, on its columns or, where it gets more there, on others.
@@ -251,7 +320,7 @@ impl Matrix {
         }
     }
 
-    /// New rows at the end of the frame, where a job has fewer than its share of the least frame.
+    /// New rows at the end of the frame, where a job has fewer than so many.
     fn lengthen(&self, least: u32, rows: &mut Rows) {
         let end = self.frame + least.saturating_sub(rows.len());
         rows.add(&(self.frame..end.min(self.longest())).collect());
@@ -259,12 +328,48 @@ impl Matrix {
 
     /// The rows that a job is due of the frame.
     fn due(&self, job: JobId) -> u32 {
-        rows_due(self.share(job), self.frame)
+        self.due_of(job, self.frame)
     }
 
-    /// The rows that a job has at its start, however short the frame is.
-    fn least(&self, job: JobId) -> u32 {
-        rows_due(self.share(job), self.least_frame)
+    /// The rows that a job is due of a frame.
+    fn due_of(&self, job: JobId, frame: u32) -> u32 {
+        rows_due(self.share(job), frame)
+    }
+
+    /// The needed frame: the smallest share is some rows of it.
+    fn needed(&self) -> u32 {
+        let smallest = self.hosts.values().map(|host| host.smallest).min().unwrap_or(WHOLE);
+        frame_needed(smallest).clamp(self.least_frame, self.longest())
+    }
+
+    /// The frame after a change, of the frame before and the needed one. A longer frame takes time
+    /// from all jobs that do not move: half at most, where one change cannot move all jobs.
+    fn reach(&self, before: u32, needed: u32) -> u32 {
+        if self.can_all_move() { needed } else { needed.min(2 * before) }
+    }
+
+    fn can_all_move(&self) -> bool {
+        self.jobs.len() <= MAX_MOVES
+    }
+
+    /// Whether the jobs of a user would be too small on a host of this job. Each job has a row at
+    /// least. Once others have come, and shares are a fourth, the jobs of the user may have a row
+    /// and [`TOO_MUCH`] of the longest frame beyond their shares.
+    fn is_too_small(&self, job: JobId) -> bool {
+        let longest = self.longest();
+        if frame_needed(self.share(job)) <= longest {
+            return false;
+        }
+        let Span { user, cpus, .. } = &self.jobs[&job].span;
+        let row = WHOLE / u64::from(longest);
+        cpus.keys().any(|host| {
+            let host = &self.hosts[host];
+            let of_user = host.jobs.iter().filter(|it| it.user == *user);
+            let beyond = |it: &Asking| {
+                row.saturating_sub(self.share(it.job) / FINENESS) * u64::from(it.width)
+            };
+            of_user.map(beyond).sum::<u64>() > (row + TOO_MUCH) * u64::from(host.cpus())
+        })
     }
 
     /// The columns that a job has on each of its hosts.

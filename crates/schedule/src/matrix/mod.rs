@@ -13,7 +13,10 @@
 //!
 //! Terms.
 //! - *least frame*: the rows that a frame has at least, which is how finely shares are told apart.
-//! - *due*: the rows that a job should have, its share of the frame (`share`); at least one.
+//! - *needed frame*: the rows of which the smallest share is four (`share`), the least frame at
+//!   least and the longest one at most. The longest has [`MAX_ROWS`] and the slices of an hour.
+//! - *due*: the rows that a job should have, its share of the frame rounded down (`share`); one at
+//!   least.
 //! - *surplus*: the rows that a job has beyond what it is due, where others came or loads grew.
 //! - *free*: a row that nobody has on the columns of a job.
 //!
@@ -22,16 +25,26 @@
 //!    columns (`fit`), then the lowest rows: free ones first, then those of neighbours with a
 //!    surplus, which lose them. Low rows first is what makes rows nest: two jobs on different hosts
 //!    take the same ones and leave the same ones to a third that needs both hosts.
-//! 2. Where these are too few, the frame gets rows at its end, until the job has its share of the
-//!    least frame. That happens where jobs exclude each other by threes, or do not nest. All
-//!    others then have a smaller part of the frame, until they are given new rows, too.
-//! 3. Once a job has gone, and before each adjustment, the frame is repacked: a job with an entry
-//!    in the last row takes a free row instead; or does without, where it has its share of the
-//!    least frame; or, at an adjustment, goes to other columns. Where all jobs of the row can, the
-//!    frame is a row shorter.
-//! 4. The adjustment (L16) gives rows to the jobs that lack the most, first free ones, then those
+//! 2. Before, the frame gets as long as the needed one. Many jobs of one user thus have small parts
+//!    of the time instead of the rows of others. The same change gives rows to the jobs that lack
+//!    the most, as in 5. Where one change cannot move all jobs, the frame doubles at most, and the
+//!    adjustments go on: each once all jobs have what they are due.
+//! 3. Where the rows of the job are too few, the frame gets rows at its end, until the job has its
+//!    share of the needed frame. That happens where jobs exclude each other by threes, or do not
+//!    nest. All others then have a smaller part of the frame, until they are given new rows, too.
+//! 4. Once a job has gone, and before each adjustment, the frame is repacked down to the needed
+//!    one: a job with an entry in the last row takes a free row instead; or does without, where it
+//!    has its share of the needed frame; or, at an adjustment, goes to other columns. Where all
+//!    jobs of the row can, the frame is a row shorter.
+//! 5. The adjustment (L16) gives rows to the jobs that lack the most, first free ones, then those
 //!    of others with a surplus, and takes what is left of surpluses. Up to 3 % of what a job is due
 //!    it leaves alone.
+//! 6. The frame ends with the last row in use, so that it follows from the placements whatever
+//!    loads a host knows. Where the last rows of the needed frame are free, the local load has
+//!    them, and one job has the very last row instead of one of its own.
+//! 7. Each job has a row at least. A job is refused where the longest frame is too short for it and
+//!    small jobs of its user would have more than the part of the user: with four times as many
+//!    users as there are, more than a row and a hundredth of the frame beyond that part.
 //!
 //! Packing: of four ways to choose columns, those that leave the most rows are taken. Streams of
 //! jobs as in the archives of parallel workloads gave the following. The frame is in parts of the
@@ -41,24 +54,27 @@
 //! | | 16 hosts, 5 jobs | 64 hosts, 5 jobs | 64 hosts, 9 jobs |
 //! |---|---|---|---|
 //! | | frame, share, moves | frame, share, moves | frame, share, moves |
-//! | first fit | 1.105, 0.970, 1.29 | 1.177, 0.942, 0.84 | 1.538, 0.920, 1.82 |
-//! | best fit | 1.096, 0.970, 1.19 | 1.179, 0.946, 0.92 | 1.494, 0.927, 1.92 |
-//! | buddy | 1.111, 0.969, 1.72 | 1.211, 0.945, 1.38 | 1.605, 0.913, 3.00 |
-//! | most room | 1.095, 0.971, 1.12 | 1.179, 0.946, 0.85 | 1.398, 0.935, 2.08 |
+//! | first fit | 1.097, 0.969, 1.25 | 1.174, 0.941, 0.87 | 1.494, 0.918, 2.35 |
+//! | best fit | 1.092, 0.970, 1.28 | 1.176, 0.944, 0.95 | 1.467, 0.921, 2.48 |
+//! | buddy | 1.108, 0.969, 1.84 | 1.202, 0.944, 1.49 | 1.585, 0.908, 3.45 |
+//! | most room | 1.095, 0.970, 1.11 | 1.176, 0.944, 0.88 | 1.373, 0.937, 2.52 |
 //!
 //! All four have their rows unified when the frame is repacked. A job of many hosts can have only
 //! the rows that all of them leave. Tight columns on the first host, by best fit or by blocks of
 //! powers of two, are thus columns that the last host does not match. Placed anew, wide jobs first
-//! ([`Matrix::rebuild`]), frames were 1.08, 1.13 and 1.25 of the least one.
+//! ([`Matrix::rebuild`]), frames were 1.08, 1.13 and 1.24 of the least one.
 //!
 //! Properties:
 //! - in a row no CPU belongs to two jobs, and a job has all its CPUs on all its hosts in the same
 //!   rows;
 //! - once an adjustment changes nothing, a job has the rows that it is due, within 3 % or the row
 //!   to which shares are rounded, or its columns have no free row; none has more;
+//! - then the jobs of a user have no more entries on a host than his share of the frame, within
+//!   3 %, and the local load has what is left, unless shares are less than a row of the longest
+//!   frame;
 //! - a change moves [`MAX_MOVES`] jobs at most, and says which; all others stay as they are;
-//! - after a job has gone, some job needs the last row of a frame that is longer than the least,
-//!   or more jobs would have to move than may;
+//! - after a job has gone, some job needs the last row of a frame that is longer than the needed
+//!   one, or more jobs would have to move than may;
 //! - a decision depends only on hosts, loads, spans and placements: a host that has read them from
 //!   the registry goes on as one that made them.
 //!
@@ -93,9 +109,9 @@ pub const MAX_MOVES: usize = 100;
 #[derive(Debug, Clone)]
 pub struct Matrix {
     config: Config,
-    /// The rows of the least frame.
+    /// The rows that a frame has at least.
     least_frame: u32,
-    /// The rows of the frame: those of the least one, or up to the last one in use.
+    /// The rows of the frame: the least ones, or up to the last one in use.
     frame: u32,
     hosts: BTreeMap<HostId, Host>,
     jobs: BTreeMap<JobId, Job>,
@@ -112,6 +128,8 @@ struct Host {
     jobs: Vec<Asking>,
     /// The shares of its jobs, in the same order, see `share`.
     shares: Vec<u64>,
+    /// The smallest of them, without jobs that of all rows.
+    smallest: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -158,7 +176,13 @@ impl Matrix {
             return Err(Refused::Cpus { cpus, max: MAX_CPUS });
         }
         let taken = vec![Rows::new(); cpus as usize];
-        let new = Host { load: Load::default(), taken, jobs: Vec::new(), shares: Vec::new() };
+        let new = Host {
+            load: Load::default(),
+            taken,
+            jobs: Vec::new(),
+            shares: Vec::new(),
+            smallest: share::WHOLE,
+        };
         self.hosts.insert(host, new);
         Ok(())
     }
@@ -397,5 +421,6 @@ impl Host {
     /// The shares of its jobs follow from all their requests and the load.
     fn weigh(&mut self, config: &Config) {
         self.shares = share::shares(config, self.cpus(), &self.jobs, &self.load);
+        self.smallest = self.shares.iter().copied().min().unwrap_or(share::WHOLE);
     }
 }

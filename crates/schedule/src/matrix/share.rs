@@ -18,8 +18,13 @@
 //! before all others at each slice. Without a weight of its class, an express job counts a hundred
 //! times as much as a batch one, a standby job a hundredth.
 //!
-//! Properties: on no host are the jobs due more than its CPUs, but for the entry that each job has
-//! at least; by user, the number of a user's jobs and their weights change no other user's part.
+//! Shares are rounded down to rows. Rounded to the nearest, a user of many jobs would have up to
+//! half a row more for each of them. The frame is so long that the smallest share is some rows of
+//! it ([`frame_needed`]).
+//!
+//! Properties: on no host are the jobs due more than its CPUs, nor the jobs of a user more than his
+//! share, where each share is a row of the longest frame; by user, the number of a user's jobs and
+//! their weights change no other user's part.
 
 use crate::accounts::Asking;
 use crate::matrix::{HostId, Load, Span};
@@ -28,6 +33,14 @@ use crate::{Class, Config, JobId};
 
 /// The share of a job that is due every row.
 pub(crate) const WHOLE: u64 = 1_000_000_000;
+
+/// The rows that the smallest share is of the needed frame. Rounding thus costs a job less than a
+/// fifth of its share, and jobs of equal shares nothing.
+pub(crate) const FINENESS: u64 = 4;
+
+/// A row lacks so little at most where weights and shares were rounded down: a third of three rows
+/// is a row.
+const NEARLY: u64 = WHOLE / 1_000;
 
 /// The percentage by which an express job counts where its class has no weight.
 const EXPRESS: u32 = 10_000;
@@ -65,8 +78,13 @@ pub(crate) fn shares(config: &Config, cpus: u32, jobs: &[Asking], load: &Load) -
     weights.into_iter().map(share).collect()
 }
 
-/// The rows that a share of a frame is, to the nearest; at least one.
+/// The rows that a share of a frame is, rounded down; at least one.
 pub(crate) fn rows_due(share: u64, frame: u32) -> u32 {
-    let due = (share * u64::from(frame) + WHOLE / 2) / WHOLE;
+    let due = (share * u64::from(frame) + NEARLY) / WHOLE;
     due.clamp(1, u64::from(frame.max(1))) as u32
+}
+
+/// The rows of a frame in which a share is [`FINENESS`] rows.
+pub(crate) fn frame_needed(share: u64) -> u32 {
+    (FINENESS * WHOLE - NEARLY).div_ceil(share.max(1)).min(u32::MAX.into()) as u32
 }

@@ -20,6 +20,7 @@ struct Job {
 pub struct Naive {
     sharing: Sharing,
     least: u32,
+    longest: u32,
     hosts: BTreeMap<HostId, (u32, Load)>,
     jobs: Vec<Job>,
 }
@@ -45,7 +46,8 @@ impl Naive {
     pub fn of(matrix: &Matrix) -> Naive {
         let hosts = matrix.hosts().map(|(host, cpus)| (host, (cpus, Load::default()))).collect();
         let sharing = matrix.config().sharing.clone();
-        Naive { sharing, least: matrix.frame(), hosts, jobs: vec![] }
+        let longest = (3_600_000_000_000 / matrix.config().slice_ns).min(4096) as u32;
+        Naive { sharing, least: matrix.frame(), longest, hosts, jobs: vec![] }
     }
 
     fn frame(&self) -> u32 {
@@ -116,9 +118,39 @@ impl Naive {
         hosts.map(|host| self.share_on(id, *host)).min().unwrap()
     }
 
+    /// The rows that a job is due. All but a thousandth of a row is one: shares are rounded, too.
     fn rows_due(&self, id: JobId, frame: u32) -> u32 {
-        let rows = (self.share(id) * u128::from(frame) + WHOLE / 2) / WHOLE;
-        (rows as u32).clamp(1, frame)
+        (Naive::rows_in(self.share(id), frame) as u32).clamp(1, frame)
+    }
+
+    fn rows_in(share: u128, frame: u32) -> u128 {
+        (share * u128::from(frame) + WHOLE / 1000) / WHOLE
+    }
+
+    /// The least rows of a frame of which each job is due four rows, as far as a frame may be so
+    /// long.
+    fn needed(&self) -> u32 {
+        let shares: Vec<u128> = self.jobs.iter().map(|job| self.share(job.id)).collect();
+        let is_enough =
+            |frame: &u32| shares.iter().all(|share| Naive::rows_in(*share, *frame) >= 4);
+        (self.least..self.longest).find(is_enough).unwrap_or(self.longest)
+    }
+
+    /// The frame after a change.
+    fn reach(&self, before: u32) -> u32 {
+        match self.jobs.len() {
+            0..=MAX_MOVES => self.needed(),
+            _ => self.needed().min(2 * before),
+        }
+    }
+
+    /// Some job has the last row of a frame that is so long at least.
+    fn reserve(&mut self, frame: u32, moved: &mut BTreeSet<JobId>) {
+        let first = moved.first().copied().or(self.jobs.first().map(|job| job.id));
+        if let Some(id) = first.filter(|_| self.frame() < frame) {
+            *self.job_mut(id).rows.last_mut().unwrap() = frame - 1;
+            moved.insert(id);
+        }
     }
 
     /// The jobs that have an entry, others than this one.
@@ -207,82 +239,114 @@ impl Naive {
         (job.cpus, job.rows) = (cpus, rows);
     }
 
-    fn surplus(&self, of: impl Fn(&Job) -> bool) -> Surplus {
-        let frame = self.frame();
+    fn surplus(&self, frame: u32, of: impl Fn(&Job) -> bool) -> Surplus {
         let jobs = self.jobs.iter().filter(|job| of(job));
         let rows = jobs.map(|job| (job.id, job.rows.len() as u32, self.rows_due(job.id, frame)));
-        let above = rows.filter(|&(_, has, due)| has > due && is_off(has, due));
+        let above = rows.filter(|&(_, has, due)| has > due);
         above.map(|(job, has, due)| (job, has - due)).collect()
     }
 
     fn place(&mut self, id: JobId, span: &Span) -> BTreeSet<JobId> {
-        let frame = self.frame();
+        let before = self.frame();
         let job = Job { id, span: span.clone(), cpus: BTreeMap::new(), rows: vec![] };
         self.jobs.push(job);
         self.jobs.sort_by_key(|job| job.id);
         let shares_a_host = |job: &Job| job.span.cpus.keys().any(|it| span.cpus.contains_key(it));
-        let surplus = self.surplus(|job| job.id != id && shares_a_host(job));
+        let frame = before.max(self.reach(before));
+        let surplus = self.surplus(frame, |job| job.id != id && shares_a_host(job));
         let seat = self.seat(id, frame, &surplus, false);
         let none = BTreeSet::new();
-        let (mut rows, lost) = self.pick(id, &seat, &[], self.rows_due(id, frame), &surplus, &none);
-        let missing = self.rows_due(id, self.least).saturating_sub(rows.len() as u32);
-        rows.extend(frame..frame + missing);
+        let due = self.rows_due(id, frame);
+        let (mut rows, lost) = self.pick(id, &seat, &[], due, &surplus, &none);
+        let least = due.min(self.rows_due(id, self.needed()));
+        let missing = least.saturating_sub(rows.len() as u32);
+        rows.extend(frame..(frame + missing).min(self.longest));
         let mut moved = BTreeSet::from([id]);
         self.lose(&lost, &mut moved);
         self.set(id, seat.cpus, rows);
+        if frame > before {
+            self.level(frame, &mut moved);
+            self.reserve(frame, &mut moved);
+        }
         moved
     }
 
-    /// A job without the last row of the frame, if it can be.
-    fn without_last(&self, id: JobId, last: u32, elsewhere: bool) -> Option<(Columns, Vec<u32>)> {
+    /// A job within so many rows, if it can be.
+    fn within(&self, id: JobId, frame: u32, elsewhere: bool) -> Option<(Columns, Vec<u32>)> {
         let job = self.job(id);
-        let mut rows: Vec<u32> = job.rows.iter().copied().filter(|&row| row != last).collect();
-        let own = self.seat(id, last, &Surplus::new(), true);
-        if let Some(row) = own.free.into_iter().find(|row| !rows.contains(row)) {
-            rows.push(row);
-            return Some((own.cpus, rows));
+        let least = (self.rows_due(id, self.needed()) as usize).min(job.rows.len());
+        let mut rows: Vec<u32> = job.rows.iter().copied().filter(|&row| row < frame).collect();
+        let own = self.seat(id, frame, &Surplus::new(), true);
+        for row in own.free {
+            if rows.len() < job.rows.len() && !rows.contains(&row) {
+                rows.push(row);
+            }
         }
-        let least = self.rows_due(id, self.least) as usize;
         if rows.len() >= least {
             return Some((own.cpus, rows));
         }
         if !elsewhere {
             return None;
         }
-        let mut other = self.seat(id, last, &Surplus::new(), false);
+        let mut other = self.seat(id, frame, &Surplus::new(), false);
         other.free.truncate(job.rows.len());
-        (other.free.len() >= least.min(job.rows.len())).then_some((other.cpus, other.free))
+        (other.free.len() >= least).then_some((other.cpus, other.free))
+    }
+
+    /// All that hold rows beyond go without them, first those that have too few others; or nobody.
+    fn shorten(&self, frame: u32, moved: &BTreeSet<JobId>, elsewhere: bool) -> Option<Naive> {
+        let has_enough = |job: &&Job| {
+            let kept = job.rows.iter().filter(|row| **row < frame).count() as u32;
+            kept >= self.rows_due(job.id, self.needed())
+        };
+        let holders = || self.jobs.iter().filter(|job| job.rows.iter().any(|row| *row >= frame));
+        let ordered = holders().filter(|it| !has_enough(it)).chain(holders().filter(has_enough));
+        let mut after = self.clone();
+        let mut now = moved.clone();
+        for job in ordered {
+            now.insert(job.id);
+            let (cpus, rows) = after.within(job.id, frame, elsewhere)?;
+            after.set(job.id, cpus, rows);
+        }
+        (now.len() <= MAX_MOVES).then_some(after)
     }
 
     fn repack(&mut self, moved: &mut BTreeSet<JobId>, elsewhere: bool) {
-        while self.frame() > self.least {
-            let last = self.frame() - 1;
-            let mut after = self.clone();
-            let mut now = moved.clone();
-            let can_do_without =
-                |job: &&Job| job.rows.len() as u32 > self.rows_due(job.id, self.least);
-            let holders = || self.jobs.iter().filter(|job| job.rows.contains(&last));
-            let ordered = holders().filter(|it| !can_do_without(it));
-            for job in ordered.chain(holders().filter(can_do_without)) {
-                now.insert(job.id);
-                let Some((cpus, rows)) = after.without_last(job.id, last, elsewhere) else {
-                    return;
-                };
-                after.set(job.id, cpus, rows);
+        let beyond = |naive: &Naive| naive.frame().saturating_sub(naive.needed());
+        let mut rows = beyond(self);
+        while rows > 0 {
+            let frame = self.frame() - rows;
+            match self.shorten(frame, moved, elsewhere) {
+                Some(after) => {
+                    let holds = |job: &&Job| job.rows.iter().any(|row| *row >= frame);
+                    moved.extend(self.jobs.iter().filter(holds).map(|job| job.id));
+                    *self = after;
+                    rows = beyond(self).min(2 * rows);
+                }
+                None => rows /= 2,
             }
-            if now.len() > MAX_MOVES {
-                return;
-            }
-            (*self, *moved) = (after, now);
         }
     }
 
     fn adjust(&mut self) -> BTreeSet<JobId> {
-        let mut moved = BTreeSet::new();
+        let (before, mut moved) = (self.frame(), BTreeSet::new());
         self.repack(&mut moved, true);
-        let frame = self.frame();
+        let reach = self.reach(before);
+        let is_small = self.jobs.len() <= MAX_MOVES;
+        let mut frame = self.frame().max(if is_small { reach } else { reach.min(before) });
+        self.level(frame, &mut moved);
+        if moved.is_empty() && frame < reach {
+            frame = reach;
+            self.level(frame, &mut moved);
+        }
+        self.reserve(frame.min(reach), &mut moved);
+        moved
+    }
+
+    /// Rows for the jobs that lack the most, and none beyond what a job is due.
+    fn level(&mut self, frame: u32, moved: &mut BTreeSet<JobId>) {
         let ids: Vec<JobId> = self.jobs.iter().map(|job| job.id).collect();
-        let mut surplus = self.surplus(|_| true);
+        let mut surplus = self.surplus(frame, |_| true);
         let lacks = |naive: &Naive, id: &JobId| {
             let (has, due) = (naive.job(*id).rows.len() as u32, naive.rows_due(*id, frame));
             (has < due && is_off(has, due))
@@ -295,18 +359,18 @@ impl Naive {
             let (own, due) = (self.job(id).rows.clone(), self.rows_due(id, frame));
             let seat = self.seat(id, frame, &surplus, true);
             let (more, mut lost) =
-                self.pick(id, &seat, &own, due - own.len() as u32, &surplus, &moved);
+                self.pick(id, &seat, &own, due - own.len() as u32, &surplus, moved);
             let (mut cpus, mut rows) = (seat.cpus, [own.clone(), more].concat());
             if is_off(rows.len() as u32, due) {
                 let seat = self.seat(id, frame, &surplus, false);
-                let (there, lost_there) = self.pick(id, &seat, &[], due, &surplus, &moved);
+                let (there, lost_there) = self.pick(id, &seat, &[], due, &surplus, moved);
                 if there.len() > rows.len() {
                     (cpus, rows, lost) = (seat.cpus, there, lost_there);
                 }
             }
             if rows.len() > own.len() && moved.len() < MAX_MOVES {
                 lost.iter().for_each(|(job, _)| *surplus.get_mut(job).unwrap() -= 1);
-                self.lose(&lost, &mut moved);
+                self.lose(&lost, moved);
                 self.set(id, cpus, rows);
                 moved.insert(id);
             }
@@ -318,7 +382,6 @@ impl Naive {
                 moved.insert(job);
             }
         }
-        moved
     }
 
     /// The same change; the real one has accepted it.
@@ -326,9 +389,10 @@ impl Naive {
         match step {
             Step::Place(job, span) => Some(self.place(JobId(*job), span)),
             Step::Remove(job) => {
+                let (before, mut moved) = (self.frame(), BTreeSet::new());
                 self.jobs.retain(|it| it.id != JobId(*job));
-                let mut moved = BTreeSet::new();
                 self.repack(&mut moved, false);
+                self.reserve(self.needed().min(before), &mut moved);
                 Some(moved)
             }
             Step::Load(host, load) => {
@@ -362,14 +426,35 @@ impl Naive {
     }
 
     /// Whether some job needs the last row: with all other rows of its columns taken, and no more
-    /// rows than its share of the least frame is.
+    /// rows than its share of the needed frame is.
     pub fn needs_last_row(&self) -> bool {
+        if self.frame() <= self.needed() {
+            return true;
+        }
         let last = self.frame() - 1;
         self.jobs.iter().filter(|job| job.rows.contains(&last)).any(|job| {
             let seat = self.seat(job.id, last, &Surplus::new(), true);
             let is_full = seat.free.iter().all(|row| job.rows.contains(row));
-            is_full && job.rows.len() as u32 <= self.rows_due(job.id, self.least)
+            is_full && job.rows.len() as u32 <= self.rows_due(job.id, self.needed())
         })
+    }
+
+    /// Whether each job is due some rows, so that none has a row beyond its share.
+    pub fn is_fine(&self) -> bool {
+        self.jobs.iter().all(|job| Naive::rows_in(self.share(job.id), self.frame()) >= 1)
+    }
+
+    /// The entries that the jobs of a user have on a host, and the share of it that they are due.
+    pub fn account(&self, host: HostId, user: UserId) -> (f64, f64) {
+        let (cpus, _) = self.hosts[&host];
+        let is_there = |job: &&Job| job.span.user == user && job.span.cpus.contains_key(&host);
+        let jobs = self.jobs.iter().filter(is_there);
+        let of_job = |job: &Job| {
+            let width = f64::from(job.span.cpus[&host]);
+            let share = self.share_on(job.id, host) as f64 / WHOLE as f64;
+            (job.rows.len() as f64 * width, share * width / f64::from(cpus))
+        };
+        jobs.map(of_job).fold((0.0, 0.0), |(has, share), it| (has + it.0, share + it.1))
     }
 
     /// Rows that a job has, that it is due, and that are free on its columns.

@@ -39,12 +39,16 @@ fn sharing() -> impl Strategy<Value = Sharing> {
     prop_oneof![Just(Sharing::ByProgram), share.prop_map(Sharing::ByUser)]
 }
 
-/// Two to five hosts of one to eight CPUs.
+/// Two to five hosts of one to eight CPUs. The longest frame has 60 rows or 150.
 pub fn empty() -> impl Strategy<Value = Matrix> {
-    let rows = prop_oneof![3 => 1u32..12, 1 => 12u32..130];
+    let rows = prop_oneof![
+        3 => (1u32..12, Just(24_000_000_000)),
+        1 => (1u32..12, Just(60_000_000_000)),
+        1 => (12u32..130, Just(24_000_000_000)),
+    ];
     (sharing(), rows, proptest::collection::vec(1u32..=8, 2..6)).prop_map(
-        |(sharing, rows, hosts)| {
-            let config = Config { sharing, ..Config::default() };
+        |(sharing, (rows, slice_ns), hosts)| {
+            let config = Config { sharing, slice_ns, ..Config::default() };
             let mut matrix = Matrix::new(config, rows).unwrap();
             for (host, cpus) in (0..).zip(hosts) {
                 matrix.add_host(HostId(host), cpus).unwrap();

@@ -23,15 +23,15 @@ impl Machine {
         }
         let is_nice = before.is_some_and(|before| before.nice != now.nice);
         let had = thread.own;
+        // In the slot of a wide gang, anybody may choose a nice value that he could not choose
+        // elsewhere. One below his own is no wish, and his own is what was known of it last.
+        let mut had_before = Vec::new();
         if before.is_some_and(|it| it.reset_on_fork && !it.policy.is_realtime()) {
-            // In the slot of a wide gang, anybody may choose a nice value that he could not choose
-            // elsewhere. One below those that he may have of his own is no wish.
-            let of_it: Vec<Attributes> =
-                thread.normal.iter().chain(&thread.unread).copied().collect();
-            if of_it.iter().all(|it| now.nice < it.nice) && now.nice < had.nice {
+            had_before = thread.normal.iter().chain(&thread.unread).copied().chain([had]).collect();
+            had_before.extend(thread.lost_nice.then_some(Attributes { nice: 0, ..had }));
+            if had_before.iter().all(|it| now.nice < it.nice) {
                 return;
             }
-            of_it.into_iter().chain([had]).for_each(|it| thread.may_have(it));
         }
         thread.is_unread = true;
         if is_nice {
@@ -84,6 +84,7 @@ impl Machine {
             }
             thread.unread.extend(is_on_file.then_some(ordinary(had)));
         }
+        had_before.into_iter().for_each(|it| thread.may_have(it));
     }
 
     /// Whether a thread is of a job with a cgroup, or on its way there.

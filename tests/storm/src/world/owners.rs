@@ -215,7 +215,9 @@ impl World {
             // The nice value of a wide gang in its slot stays, under a real-time policy, too.
             // Nobody without privilege takes the flag away that ends it with a fork
             // (user_check_sched_setscheduler); who has it keeps the nice value for ever.
-            if before.nice == -20 {
+            let is_in_wide_slot = before.reset_on_fork && !before.policy.is_realtime();
+            let is_of_slot = is_in_wide_slot && before.nice < machine.threads[&tid].own.nice;
+            if before.nice == -20 || is_of_slot {
                 return;
             }
             let priority = if policy.is_realtime() { 5 } else { 0 };

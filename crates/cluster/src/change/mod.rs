@@ -326,7 +326,8 @@ impl<'a> Drafting<'a> {
         self.ops.push(Op::Delete { key });
     }
 
-    /// The matrix with the loads of the hosts that are alive.
+    /// The matrix with the loads of the hosts that are alive. How long its frame is to be depends on
+    /// them: without loads, jobs would have the time of others until the next adjustment.
     fn loaded(&self) -> Matrix {
         let mut matrix = self.matrix.clone();
         for (name, alive) in self.from.alive {
@@ -702,7 +703,7 @@ impl<'a> Drafting<'a> {
         if entries.wanted == Wanted::Kill {
             return Err(Refused::Killed(id));
         }
-        let mut matrix = self.matrix.clone();
+        let mut matrix = self.loaded();
         self.turn_to(&mut matrix, id, entries, wanted)?;
         Ok(self.done())
     }
@@ -817,7 +818,7 @@ impl<'a> Drafting<'a> {
     /// A job has no entries any more; others move to what it leaves.
     fn clear(&mut self, id: JobId) -> Result<(), Refused> {
         if self.matrix.placement(id).is_some() {
-            let change = self.matrix.clone().remove(id).map_err(Refused::Matrix)?;
+            let change = self.loaded().remove(id).map_err(Refused::Matrix)?;
             self.place(&self.fitting(change, Some((id, None))), Some(id));
         }
         self.delete(&Key::Entries(id));

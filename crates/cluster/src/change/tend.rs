@@ -76,7 +76,7 @@ impl Drafting<'_> {
             // Nothing comes from a host that is lost: the job does without, as it does later.
             let awaited = entries.awaited().difference(&lost_now).copied().collect();
             entries.await_hosts(&awaited);
-            let matrix = matrix.get_or_insert_with(|| self.matrix.clone());
+            let matrix = matrix.get_or_insert_with(|| self.loaded());
             match (is_new, job.on_host_lost, entries.wanted) {
                 (true, OnHostLost::Suspend, Wanted::Run) => {
                     self.turn_to(matrix, id, entries, Wanted::Suspend)?;
@@ -121,7 +121,7 @@ impl Drafting<'_> {
             Wanted::Kill => Wanted::Kill,
             Wanted::Run | Wanted::Suspend | Wanted::Release => Wanted::Release,
         };
-        self.turn_to(&mut self.matrix.clone(), id, entries.clone(), wanted)?;
+        self.turn_to(&mut self.loaded(), id, entries.clone(), wanted)?;
         Ok(true)
     }
 

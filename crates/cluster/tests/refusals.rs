@@ -221,6 +221,20 @@ fn entries_that_contradict_others_are_released() {
     assert_eq!(registry.view.entries(JobId(id.0 + 7)), None);
 }
 
+/// Nobody can put the class of a job right.
+#[test]
+fn entries_that_stay_unusable_are_released_once() {
+    let mut registry = Registry::new();
+    let id = registry.job();
+    let entries = encode(registry.view.entries(id).unwrap());
+    registry.write(&Key::Entries(id), &entries.replace("\"batch\"", "\"odd\""));
+    assert_eq!(registry.view.contradicting().len(), 1);
+    registry.granted("a", &Wish::Tend);
+    let released = registry.view.entries(id).unwrap();
+    assert_eq!((released.wanted, released.rows.as_str()), (Wanted::Release, ""));
+    assert_eq!(registry.draft("a", &Wish::Tend).unwrap().txn.ops, []);
+}
+
 /// Hosts are lost, and marked so in all their jobs.
 fn lose(registry: &mut Registry, hosts: &[&str]) {
     for host in hosts {
@@ -256,6 +270,20 @@ fn killed_job_of_a_lost_home_goes_once_that_has_left() {
     registry.granted("a", &Wish::Leave);
     assert_eq!((registry.view.entries(id), registry.view.records("a").count()), (None, 0));
     assert_eq!(registry.view.faults().count(), 0);
+}
+
+/// A launcher's host has no CPUs of the job, so that no job has lost it.
+#[test]
+fn home_without_a_part_leaves_with_its_killed_job() {
+    let mut registry = Registry::new();
+    let of = job(&[("a", 2), ("b", 2)]);
+    let Granted::Registered { job: id, .. } = registry.granted("c", &Wish::Register(of)) else {
+        panic!("it is registered")
+    };
+    assert!(registry.refused("c", &Wish::Leave).contains("must end first"));
+    registry.granted("a", &kill(id));
+    registry.granted("c", &Wish::Leave);
+    assert_eq!((registry.view.entries(id), registry.view.records("c").count()), (None, 0));
 }
 
 #[test]

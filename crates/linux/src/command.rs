@@ -1,21 +1,26 @@
 //! Programs of the system that are asked for one answer.
 //!
 //! Each is a child with an environment of its own, without a shell, found in fixed directories. One
-//! that hangs is killed, and of one that prints much only the beginning is read.
+//! that hangs is killed. Of one that prints much, only the beginning is kept; what it has started
+//! and left is not waited for.
 
 use std::{
     ffi::{OsStr, OsString},
+    fs::File,
     io::Read,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
+use rustix::fs::{OFlags, fcntl_setfl};
+
 /// The time between looks at a command that runs.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// So much is read of a command's output: less than a pipe holds.
-const OUTPUT_MAX: u64 = 32 * 1024;
+/// So much is kept of a command's output.
+const OUTPUT_MAX: usize = 32 * 1024;
 
 /// Where commands are looked for, in this order.
 pub const DIRECTORIES: [&str; 3] = ["/usr/bin", "/usr/local/bin", "/bin"];
@@ -62,8 +67,16 @@ impl Bounded {
 
     fn wait(&self, mut child: Child, is_over: impl Fn() -> bool) -> Result<String, String> {
         let began = Instant::now();
+        let [mut out, mut errors] = [
+            Output::of(child.stdout.take().map(OwnedFd::from)),
+            Output::of(child.stderr.take().map(OwnedFd::from)),
+        ];
         let status = loop {
-            match child.try_wait() {
+            let ended = child.try_wait();
+            // After its end, all that it wrote is there.
+            out.read();
+            errors.read();
+            match ended {
                 Ok(Some(status)) => break status,
                 Ok(None) => {}
                 Err(error) => return Err(format!("cannot be waited for: {error}")),
@@ -76,20 +89,40 @@ impl Bounded {
             std::thread::sleep(LOOK_EVERY);
         };
         if status.success() {
-            return Ok(beginning(child.stdout.as_mut()));
+            return Ok(out.text());
         }
-        let said = beginning(child.stderr.as_mut());
+        let said = errors.text();
         let said: String = said.trim().chars().filter(|it| !it.is_control()).take(300).collect();
         Err(format!("failed ({status}): {said}"))
     }
 }
 
-/// The program has ended: what it wrote is in the pipe.
-fn beginning(stream: Option<&mut impl Read>) -> String {
-    let mut bytes = Vec::new();
-    let read = stream.map(|stream| stream.take(OUTPUT_MAX).read_to_end(&mut bytes));
-    drop(read);
-    String::from_utf8_lossy(&bytes).into_owned()
+/// What was read of a stream, without ever waiting for more.
+struct Output {
+    stream: Option<File>,
+    kept: Vec<u8>,
+}
+
+impl Output {
+    fn of(stream: Option<OwnedFd>) -> Output {
+        let is_prompt = |of: &OwnedFd| fcntl_setfl(of, OFlags::NONBLOCK).is_ok();
+        Output { stream: stream.filter(is_prompt).map(File::from), kept: Vec::new() }
+    }
+
+    /// Reads what is there, so that the program can write on; of one that never stops, a pipe's worth.
+    fn read(&mut self) {
+        let mut chunk = [0; 4096];
+        for _ in 0..16 {
+            let read = self.stream.as_mut().map(|stream| stream.read(&mut chunk));
+            let Some(Ok(length @ 1..)) = read else { break };
+            let room = OUTPUT_MAX.saturating_sub(self.kept.len());
+            self.kept.extend_from_slice(&chunk[..length.min(room)]);
+        }
+    }
+
+    fn text(self) -> String {
+        String::from_utf8_lossy(&self.kept).into_owned()
+    }
 }
 
 #[cfg(test)]
@@ -129,6 +162,16 @@ mod tests {
         assert!(reason.starts_with("program failed") && reason.ends_with("no time"), "{reason}");
         let reason = of.output("other", &[""; 0], || false).unwrap_err();
         assert!(reason.starts_with("other is in none of /nowhere, "), "{reason}");
+    }
+
+    #[test]
+    fn much_is_cut_and_what_is_left_running_is_not_waited_for() {
+        let (_directory, of) = with("head -c 1000000 /dev/zero; echo end", LONG);
+        assert_eq!(of.output("program", &[""; 0], || false).unwrap().len(), OUTPUT_MAX);
+        let (_directory, of) = with("sleep 60 & echo $!", LONG);
+        let said = of.output("program", &[""; 0], || false).unwrap();
+        let left = said.trim().parse().ok().and_then(rustix::process::Pid::from_raw).unwrap();
+        let _ = rustix::process::kill_process(left, rustix::process::Signal::KILL);
     }
 
     #[test]

@@ -29,6 +29,9 @@ use crate::record::{
 use crate::store::{BYTES_MAX, Condition, OPS_MAX, Op, Revision, Txn};
 use crate::view::View;
 
+/// The beginning of the name of a user who has no login, by his number.
+const NAMELESS: char = '#';
+
 /// The lead of a new cluster.
 const FIRST_LEAD_NS: u64 = 100_000_000;
 /// A change that holds from a later moment than this was made by a clock that was wrong.
@@ -326,7 +329,8 @@ impl<'a> Drafting<'a> {
         self.ops.push(Op::Delete { key });
     }
 
-    /// The matrix with the loads of the hosts that are alive.
+    /// The matrix with the loads of the hosts that are alive. How long its frame is to be depends on
+    /// them: without loads, jobs would have the time of others until the next adjustment.
     fn loaded(&self) -> Matrix {
         let mut matrix = self.matrix.clone();
         for (name, alive) in self.from.alive {
@@ -477,7 +481,8 @@ impl<'a> Drafting<'a> {
             entries.boot(&entries.booted().into_iter().chain([me]).collect());
             let value = encode(&entries);
             bytes += value.len();
-            if self.ops.len() + 2 >= OPS_MAX || bytes > BYTES_MAX / 2 {
+            let is_full = self.ops.len() + 2 >= OPS_MAX || bytes > BYTES_MAX / 2;
+            if is_full && !self.ops.is_empty() {
                 return false;
             }
             self.put(&Key::Entries(id), value);
@@ -516,12 +521,17 @@ impl<'a> Drafting<'a> {
         let name = self.from.host;
         let Some(host) = self.from.view.hosts().get(name) else { return Ok(self.nothing()) };
         let me = HostId(host.number);
-        // A job that is killed waits for a host that is lost, until that is back or has left.
+        let view = self.from.view;
+        let columns_max = view.columns_max();
+        let has_no_part =
+            |it: &Entries| it.decode(columns_max).is_ok_and(|(it, _)| !it.cpus.contains_key(&me));
+        // A job that is killed waits for a host that is lost, until that is back or has left. Its
+        // home may be one that has no part of it.
         let ends_with_it = |it: &Entries| {
-            it.wanted == Wanted::Kill && it.rows.is_empty() && it.lost().contains(&me)
+            let is_killed = it.wanted == Wanted::Kill && it.rows.is_empty();
+            is_killed && (it.lost().contains(&me) || has_no_part(it))
         };
         self.check_unused_but(host.number, ends_with_it)?;
-        let view = self.from.view;
         let waits_for_others = |it: &Entries| {
             let others = it.lost().into_iter().filter(|&other| other != me);
             others.into_iter().any(|other| view.name_of(other).is_some())
@@ -610,6 +620,7 @@ impl<'a> Drafting<'a> {
         }
         let Some(name) = &job.launched_as else { return Ok(None) };
         let is_owner = |other: &Job| match self.settings.users {
+            Users::Name if job.owner.name.starts_with(NAMELESS) => false,
             Users::Name => other.owner.name == job.owner.name,
             Users::Uid => other.owner.uid == job.owner.uid,
         };
@@ -666,8 +677,12 @@ impl<'a> Drafting<'a> {
         if by.uid != 0 && !is_owner {
             return Err(Refused::NotOwner { job: id, owner: job.owner.name.clone() });
         }
-        // A user of the same name may be somebody else where the job's owner has no part.
-        let is_here = home == self.from.host || job.cpus.contains_key(self.from.host);
+        // A user of the same name may be somebody else where the job's owner has no part; and a
+        // number that has no login is another one's on each host.
+        let is_home = home == self.from.host;
+        let is_nameless =
+            self.settings.users == Users::Name && job.owner.name.starts_with(NAMELESS);
+        let is_here = is_home || (job.cpus.contains_key(self.from.host) && !is_nameless);
         if by.uid != 0 && !is_here {
             return Err(Refused::NotHere(id));
         }
@@ -702,7 +717,7 @@ impl<'a> Drafting<'a> {
         if entries.wanted == Wanted::Kill {
             return Err(Refused::Killed(id));
         }
-        let mut matrix = self.matrix.clone();
+        let mut matrix = self.loaded();
         self.turn_to(&mut matrix, id, entries, wanted)?;
         Ok(self.done())
     }
@@ -817,7 +832,7 @@ impl<'a> Drafting<'a> {
     /// A job has no entries any more; others move to what it leaves.
     fn clear(&mut self, id: JobId) -> Result<(), Refused> {
         if self.matrix.placement(id).is_some() {
-            let change = self.matrix.clone().remove(id).map_err(Refused::Matrix)?;
+            let change = self.loaded().remove(id).map_err(Refused::Matrix)?;
             self.place(&self.fitting(change, Some((id, None))), Some(id));
         }
         self.delete(&Key::Entries(id));

@@ -76,7 +76,7 @@ impl Drafting<'_> {
             // Nothing comes from a host that is lost: the job does without, as it does later.
             let awaited = entries.awaited().difference(&lost_now).copied().collect();
             entries.await_hosts(&awaited);
-            let matrix = matrix.get_or_insert_with(|| self.matrix.clone());
+            let matrix = matrix.get_or_insert_with(|| self.loaded());
             match (is_new, job.on_host_lost, entries.wanted) {
                 (true, OnHostLost::Suspend, Wanted::Run) => {
                     self.turn_to(matrix, id, entries, Wanted::Suspend)?;
@@ -115,13 +115,20 @@ impl Drafting<'_> {
 
     /// Linux alone schedules a job whose entries cannot be, until its owner resumes it.
     fn release_contradicting(&mut self) -> Result<bool, Refused> {
-        let Some(&id) = self.from.view.contradicting().first() else { return Ok(false) };
-        let Some(entries) = self.from.view.entries(id) else { return Ok(false) };
+        let view = self.from.view;
+        // Entries that cannot be read stay so without rows: nothing more can be done for them.
+        let is_done = |it: &Entries| {
+            it.rows.is_empty() && matches!(it.wanted, Wanted::Release | Wanted::Kill)
+        };
+        let all = view.contradicting().iter().filter_map(|&id| Some((id, view.entries(id)?)));
+        let Some((id, entries)) = all.into_iter().find(|(_, it)| !is_done(it)) else {
+            return Ok(false);
+        };
         let wanted = match entries.wanted {
             Wanted::Kill => Wanted::Kill,
             Wanted::Run | Wanted::Suspend | Wanted::Release => Wanted::Release,
         };
-        self.turn_to(&mut self.matrix.clone(), id, entries.clone(), wanted)?;
+        self.turn_to(&mut self.loaded(), id, entries.clone(), wanted)?;
         Ok(true)
     }
 

@@ -151,8 +151,8 @@ const SCHEDULING_RUN: Section = Section::Terms(
              slots, and the nice value -20, where they are set while gangd gives others; and CPUs \
              that are exactly those of the slot. In the slot of a gang with more threads than CPUs, \
              a nice value below the thread's own is nobody's wish: the kernel permits it there to \
-             everybody. A policy that is set shortly before the daemon is \
-             killed may be lost. The kernel sets the timer slack of a thread that was real-time \
+             everybody. So it is everywhere with SCHED_RESET_ON_FORK, as rtkit sets it. A policy \
+             that is set shortly before the daemon is killed may be lost. The kernel sets the timer slack of a thread that was real-time \
              back to its default (prctl(2), PR_SET_TIMERSLACK).",
         ),
     ],

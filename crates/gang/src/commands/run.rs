@@ -184,16 +184,17 @@ fn become_program(
 }
 
 /// The process was refused. Where it is in a job already, without `$GANG_JOB` as below sudo, the
-/// program runs there.
+/// program runs there, unless it is to run in a job of several hosts.
 fn run_within_or(
     error: ClientError,
     mut registered: Registered,
     args: &Run,
     file: &Path,
 ) -> Result<()> {
-    let is_refused = matches!(error, ClientError::NotPermitted { .. });
+    let is_of_hosts = !args.hosts.is_empty() || args.join.is_some();
+    let may_be_within = matches!(error, ClientError::NotPermitted { .. }) && !is_of_hosts;
     match registered.client.get_caller() {
-        Ok(Some(job)) if is_refused => {
+        Ok(Some(job)) if may_be_within => {
             drop(registered);
             run_within(job, args, file)
         }

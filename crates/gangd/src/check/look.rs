@@ -11,7 +11,8 @@ use gang_engine::{bound::ProcessHandle, roster::Roster, thread};
 use gang_linux::{cgroup::Group, process};
 use gang_schedule::CpuSet;
 use gang_timetable::{
-    Attributes, Backend, InSlot, SchedPolicy, Standing, WIDE, is_outside, is_raised,
+    Attributes, Backend, InSlot, SchedPolicy, Standing, WIDE, is_of_wide_slot, is_outside,
+    is_raised,
 };
 
 /// How a job is to stand, and on which CPUs of the machine it has its slot.
@@ -160,8 +161,8 @@ fn of_thread(
     normal: SchedPolicy,
     cpus: Option<&CpuSet>,
 ) -> Option<String> {
-    // As a wide gang has it in its slot.
-    let raised = is_raised(now) || *now == WIDE;
+    // As a wide gang has it in its slot, where its owner may choose another nice value.
+    let raised = is_raised(now) || is_of_wide_slot(now);
     let fills = matches!(now.policy, SchedPolicy::Idle | SchedPolicy::Batch);
     let stands = match wanted.standing {
         // A group of its own weighs its threads.

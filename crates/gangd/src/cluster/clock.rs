@@ -7,18 +7,21 @@ use std::{
 
 use gang_cluster::record;
 use gang_conductor::Now;
-use gang_linux::clock_quality::{self, Quality};
-
-use crate::{
-    conduct::state::now,
-    settings::cluster::{Clock as Settings, Source},
+use gang_linux::{
+    clock,
+    clock_quality::{self, Quality},
 };
+
+use crate::settings::cluster::{Clock as Settings, Source};
 
 /// chronyd is asked this often.
 const ASK_EVERY: Duration = Duration::from_secs(8);
 
 /// A clock that phc2sys steers is measured by it within this time.
 const PTP_WITHIN_NS: u64 = 8_000_000_000;
+
+/// Tries to read both clocks without an interruption between.
+const READS: usize = 4;
 
 /// A clock of which nothing is known.
 const UNKNOWN: Quality = Quality { offset_ns: 0, bound_ns: 16_000_000_000 };
@@ -69,6 +72,19 @@ impl Steps {
     }
 }
 
+/// Both clocks, read within the shortest time of some tries: an interruption between two reads is no
+/// step.
+fn moment() -> Now {
+    let read = |_| {
+        let before_ns = clock::monotonic_ns();
+        let utc_ns = clock::utc_ns();
+        let after_ns = clock::monotonic_ns();
+        (after_ns - before_ns, Now { utc_ns, monotonic_ns: before_ns.midpoint(after_ns) })
+    };
+    let best = (0..READS).map(read).min_by_key(|(took_ns, _)| *took_ns);
+    best.map_or_else(Now::default, |(_, now)| now)
+}
+
 /// How far UTC is ahead of the monotonic clock.
 fn apart_ns(now: Now) -> i128 {
     i128::from(now.utc_ns) - i128::from(now.monotonic_ns)
@@ -88,7 +104,7 @@ impl Clock {
     }
 
     pub fn quality(&self) -> record::Clock {
-        let now = now();
+        let now = moment();
         let by_chrony = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let by_chrony = by_chrony.map(|said| said.at(apart_ns(now)));
         // The kernel itself knows nothing after a step.
@@ -113,7 +129,7 @@ fn ask(last: &Weak<Mutex<Option<Said>>>, is_needed: bool) {
     let mut is_known = true;
     while let Some(last) = last.upgrade() {
         // Before the question: a step while it is answered makes the answer unusable.
-        let apart_ns = apart_ns(now());
+        let apart_ns = apart_ns(moment());
         let said = clock_quality::by_chrony();
         if let Err(error) = said.as_ref().map_err(|error| error.to_string()) {
             if std::mem::replace(&mut is_known, false) && is_needed {

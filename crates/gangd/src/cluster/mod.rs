@@ -126,9 +126,12 @@ impl State {
         self.held.values().any(|held| held.job.is_some() && may(held))
     }
 
-    /// Whether a job had no process within its time, and its client is there still.
-    fn has_lapsed(&self, job: JobId, now: Instant) -> bool {
-        self.held.values().any(|held| held.job == Some(job) && !held.holds(now))
+    /// Whether a job, of an account if one is given, had no process within its time, and its client
+    /// is there still.
+    fn has_lapsed(&self, job: JobId, account: Option<UserId>, now: Instant) -> bool {
+        let is_his = |held: &HeldJob| account.is_none_or(|account| held.account == account);
+        let is_it = |held: &&HeldJob| held.job == Some(job) && is_his(held);
+        self.held.values().filter(is_it).any(|held| !held.holds(now))
     }
 
     /// Whether as many processes were added to a part.
@@ -228,9 +231,10 @@ impl Cluster {
         self.shared.state().unreachable.clone()
     }
 
-    /// Whether a client of this host has registered a job that lapsed: no process of it came.
-    pub fn has_lapsed(&self, job: JobId) -> bool {
-        self.shared.state().has_lapsed(job, Instant::now())
+    /// Whether a client of this host has registered a job, for an account if one is given, that
+    /// lapsed: no process of it came.
+    pub fn has_lapsed(&self, job: JobId, account: Option<UserId>) -> bool {
+        self.shared.state().has_lapsed(job, account, Instant::now())
     }
 
     /// Why parts are not here as they are wanted.
@@ -265,9 +269,14 @@ mod tests {
         assert_eq!([all(&mut state, 9), all(&mut state, 11)], [3, 2]);
         let [soon, later] = [9, 11].map(|after| since + Duration::from_secs(after));
         assert_eq!([state.is_held("plain", soon), state.is_held("plain", later)], [true, false]);
-        assert_eq!([soon, later].map(|now| state.has_lapsed(JobId(7), now)), [false, true]);
+        assert_eq!(
+            [soon, later].map(|now| state.has_lapsed(JobId(7), Some(account), now)),
+            [false, true]
+        );
+        assert!(!state.has_lapsed(JobId(7), Some(UserId(7)), later), "another's");
+        assert!(state.has_lapsed(JobId(7), None, later), "to an administrator");
         assert_eq!([soon, later].map(|now| state.may_lapse(now)), [true, false]);
         assert_eq!(all(&mut state, 3_600), 2);
-        assert!(!state.has_lapsed(JobId(7), since + Duration::from_secs(3_600)), "forgotten");
+        assert!(!state.has_lapsed(JobId(7), None, since + Duration::from_secs(3_600)), "forgotten");
     }
 }

@@ -87,6 +87,14 @@ fn answer(
 mod tests {
     use super::*;
 
+    fn wait_until(is_so: impl Fn() -> bool) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !is_so() {
+            assert!(Instant::now() < end, "nobody has answered");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     #[test]
     fn nobody_waits_for_a_directory_that_does_not_answer() {
         let (answers, answered) = sync_channel::<String>(1);
@@ -95,17 +103,13 @@ mod tests {
         let now = Instant::now();
         assert_eq!((names.of(7, now), names.of(8, now)), (None, None));
         answers.send("seven".into()).unwrap();
-        while names.of(7, now).is_none() {
-            std::thread::yield_now();
-        }
+        wait_until(|| names.of(7, now).is_some());
         // What is known stays while it is asked for again.
         assert_eq!(names.of(7, now + KNOWN_FOR).as_deref(), Some("seven"));
         assert_eq!(names.of(8, now + KNOWN_FOR), None);
         for name in ["eight", "other"] {
             answers.send(name.into()).unwrap();
         }
-        while names.of(7, now + KNOWN_FOR).as_deref() != Some("other") {
-            std::thread::yield_now();
-        }
+        wait_until(|| names.of(7, now + KNOWN_FOR).as_deref() == Some("other"));
     }
 }

@@ -82,9 +82,11 @@ impl Daemon {
         let account = self.account_of(owner_uid);
         let cluster = self.cluster_for(OPERATION)?;
         let here = job.cpus.get(&cluster.host).copied();
+        // A launcher's program may be registered already, and have its part.
+        let comes = here.filter(|_| job.launched_as.is_none()).unwrap_or(0);
         self.conductor.ask(move |state| {
             state.core.admit(owner_uid)?;
-            state.core.permit_cpus(account, here.unwrap_or(0), None)
+            state.core.permit_cpus(account, comes, None)
         })??;
         let nonce = fs::read_to_string(self.roots.proc.join("sys/kernel/random/uuid"));
         let nonce = nonce.map_err(|error| Error::Failed {
@@ -197,9 +199,10 @@ impl Daemon {
             .ask(move |state| state.core.jobs.get(&job).is_some_and(|job| job.nonce.is_some()))?)
     }
 
-    /// A process could not be added to a job. Of one that lapsed, the reason says so.
-    pub fn lapsed(&self, job: JobId, error: Error) -> Error {
-        let has_lapsed = || self.cluster.get().is_some_and(|it| it.has_lapsed(job));
+    /// A process could not be added to a job. Of one that lapsed, the reason says so to its owner.
+    pub fn lapsed(&self, peer: Peer, job: JobId, error: Error) -> Error {
+        let account = (!peer.is_administrator()).then(|| self.account_of(peer.uid));
+        let has_lapsed = || self.cluster.get().is_some_and(|it| it.has_lapsed(job, account));
         match error {
             Error::NoSuchJob(_) if has_lapsed() => Error::Failed {
                 operation: format!("add a process to job {job}"),

@@ -14,7 +14,7 @@ use gang_conductor::{Eligibility, Job};
 use gang_engine::thread;
 use gang_linux::{cgroup::Group, error::unless_gone, process};
 use gang_timetable::{
-    Attributes, InSlot, WIDE, before_gangd, is_raised, lowered, record::Placement,
+    Attributes, InSlot, WIDE, before_gangd, is_of_wide_slot, is_raised, lowered, record::Placement,
 };
 
 /// A job that is over the limit, with what lowering it needs.
@@ -51,9 +51,10 @@ impl OverLimit {
         for tid in unless_gone(self.group.threads()).unwrap_or_default() {
             // One that ended meanwhile needs nothing.
             let Ok(now) = thread::attributes(tid) else { continue };
-            let original = before_gangd(now, self.normal, true);
+            let is_wide = is_of_wide_slot(&now);
+            let original = before_gangd(if is_wide { WIDE } else { now }, self.normal, true);
             let wanted = lowered(&original, self.in_idle_group);
-            let is_given = is_raised(&now) || now == WIDE;
+            let is_given = is_raised(&now) || is_wide;
             if now == wanted || original.policy.is_realtime() || (!is_given && is_foreign(tid)) {
                 continue;
             }
@@ -75,17 +76,18 @@ mod tests {
     fn needs_root_threads_over_the_limit_are_lowered() {
         let raised = Attributes::fifo(gang_timetable::priority::GANG);
         let (began, tids) = channel();
-        let threads = [(); 3].map(|()| {
+        let threads = [(); 4].map(|()| {
             let began = began.clone();
             std::thread::spawn(move || {
                 began.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).unwrap();
                 std::thread::park();
             })
         });
-        let tids: Vec<u32> = tids.iter().take(3).collect();
+        let tids: Vec<u32> = tids.iter().take(4).collect();
         let normal = thread::attributes(tids[0]).unwrap();
         // As a gang has it in its slot, as a wide one has it, and what was started in either.
-        let had = [raised, WIDE, Attributes::other(0)];
+        let chosen = Attributes { nice: -19, ..WIDE };
+        let had = [raised, WIDE, Attributes::other(0), chosen];
         let set: Vec<_> =
             tids.iter().zip(had).map(|(&tid, had)| thread::set_attributes(tid, &had)).collect();
         if set.iter().any(Result::is_err) {

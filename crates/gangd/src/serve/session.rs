@@ -343,7 +343,7 @@ impl Session {
         let pid = process_number(pid)?;
         self.peer.permit_children("add a process")?;
         let added = self.daemon.add_process(self.peer_on(job), job, pid);
-        added.map_err(|error| self.daemon.lapsed(job, error))?;
+        added.map_err(|error| self.daemon.lapsed(self.peer, job, error))?;
         self.daemon.note_rank(job, pid);
         // A client that adds itself waits for the answer. Other threads of it count once they are
         // switched.
@@ -359,7 +359,7 @@ impl Session {
         let job = job_id(job)?;
         let pid = self.peer.seen("add a process", &self.daemon.roots)?;
         let added = self.daemon.add_process(self.peer_on(job), job, pid);
-        added.map_err(|error| self.daemon.lapsed(job, error))?;
+        added.map_err(|error| self.daemon.lapsed(self.peer, job, error))?;
         self.daemon.note_rank(job, pid);
         self.started().remove(&job);
         Ok(())

@@ -201,6 +201,7 @@ impl Accountant {
             }
             // Others are asked for all the same.
             Err(NoAnswer::Unreadable(reason)) => {
+                self.silence.ends();
                 if account.refused(clock::monotonic_ns()) == 2 {
                     tracing::warn!(%job, reason, "what Slurm says of a job cannot be read");
                 }

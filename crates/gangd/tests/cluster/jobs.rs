@@ -214,8 +214,8 @@ fn needs_root_launcher_may_have_no_part() {
     }
     bed.wait_for_slots(id, "of a job that was launched from elsewhere");
     assert!(login.job(id).is_none());
-    // The launcher's host looks every 3 s whether any has come.
-    thread::sleep(Duration::from_secs(5));
+    // The launcher's host looks every 3 s whether any has come: four times, also where it is late.
+    thread::sleep(Duration::from_secs(12));
     // It is there as long as its launcher is, and ends with it.
     drop(programs);
     for place in [&bed.a, &bed.b] {

@@ -109,7 +109,8 @@ impl Output {
         Output { stream: stream.filter(is_prompt).map(File::from), kept: Vec::new() }
     }
 
-    /// Reads what is there, so that the program can write on; of one that never stops, a pipe's worth.
+    /// Reads what is there, so that the program can write on; of one that never stops, a pipe's
+    /// worth.
     fn read(&mut self) {
         let mut chunk = [0; 4096];
         for _ in 0..16 {

@@ -80,8 +80,8 @@ impl Attributes {
 /// Its children have neither.
 pub const WIDE: Attributes = Attributes { reset_on_fork: true, ..Attributes::other(-20) };
 
-/// Whether a thread has what one of a wide gang has in its slot. Its owner may have chosen any other
-/// nice value there; one of 0 or above says nothing.
+/// Whether a thread has what one of a wide gang has in its slot. Its owner may have chosen any
+/// other nice value there; one of 0 or above says nothing.
 pub fn is_of_wide_slot(now: &Attributes) -> bool {
     now.nice < 0 && Attributes { nice: WIDE.nice, ..*now } == WIDE
 }

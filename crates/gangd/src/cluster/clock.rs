@@ -72,8 +72,8 @@ impl Steps {
     }
 }
 
-/// Both clocks, read within the shortest time of some tries: an interruption between two reads is no
-/// step.
+/// Both clocks, read within the shortest time of some tries: an interruption between two reads is
+/// no step.
 fn moment() -> Now {
     let read = |_| {
         let before_ns = clock::monotonic_ns();

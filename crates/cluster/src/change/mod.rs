@@ -329,8 +329,8 @@ impl<'a> Drafting<'a> {
         self.ops.push(Op::Delete { key });
     }
 
-    /// The matrix with the loads of the hosts that are alive. How long its frame is to be depends on
-    /// them: without loads, jobs would have the time of others until the next adjustment.
+    /// The matrix with the loads of the hosts that are alive. How long its frame is to be depends
+    /// on them: without loads, jobs would have the time of others until the next adjustment.
     fn loaded(&self) -> Matrix {
         let mut matrix = self.matrix.clone();
         for (name, alive) in self.from.alive {

@@ -35,7 +35,7 @@ fn needs_root_gang_run_within_a_job_runs_in_that_job() {
             assert_eq!(first, if outer == 1 { "inner 1" } else { "inner" });
             let listed: serde_json::Value = serde_json::from_str(listed).unwrap();
             let jobs = listed["jobs"].as_array().unwrap();
-            // What the inner one registered is gone soon.
+            // The inner one has registered a job, which is gone soon.
             let jobs = jobs.iter().filter(|job| job["processes"] != 0);
             assert_eq!(jobs.map(|job| &job["id"]).collect::<Vec<_>>(), [outer], "{text}");
             let expected =

@@ -85,7 +85,7 @@ impl Page {
         lines.skip(1).take_while(|line| !line.starts_with(".Sh "))
     }
 
-    /// What it describes.
+    /// The names that it describes.
     fn names(&self) -> Vec<&str> {
         let names = self.section("NAME").filter_map(|line| line.strip_prefix(".Nm "));
         names.map(|name| name.trim_end_matches(" ,")).collect()

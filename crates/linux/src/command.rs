@@ -97,7 +97,7 @@ impl Bounded {
     }
 }
 
-/// What was read of a stream, without ever waiting for more.
+/// The beginning of a stream, read without ever waiting for more.
 struct Output {
     stream: Option<File>,
     kept: Vec<u8>,

@@ -149,11 +149,12 @@ const SCHEDULING_RUN: Section = Section::Terms(
             "What nobody can tell",
             "The policy SCHED_BATCH or SCHED_IDLE, whichever gangd gives to threads out of their \
              slots, and the nice value -20, where they are set while gangd gives others; and CPUs \
-             that are exactly those of the slot. In the slot of a gang with more threads than CPUs, \
-             a nice value below the thread's own is nobody's wish: the kernel permits it there to \
-             everybody. So it is everywhere with SCHED_RESET_ON_FORK, as rtkit sets it. A policy \
-             that is set shortly before the daemon is killed may be lost. The kernel sets the timer slack of a thread that was real-time \
-             back to its default (prctl(2), PR_SET_TIMERSLACK).",
+             that are exactly those of the slot. In the slot of a gang with more threads than \
+             CPUs, a nice value below the thread's own is nobody's wish: the kernel permits it \
+             there to everybody. So it is everywhere with SCHED_RESET_ON_FORK, as rtkit sets it. A \
+             policy that is set shortly before the daemon is killed may be lost. The kernel sets \
+             the timer slack of a thread that was real-time back to its default (prctl(2), \
+             PR_SET_TIMERSLACK).",
         ),
     ],
 );

@@ -157,7 +157,7 @@ mod tests {
         let quality = Quality { offset_ns: 20_000, bound_ns: 400_000 };
         let said = Said { quality, apart_ns: 1_000 * MS };
         let bound = |ns: i128| said.at(1_000 * MS + ns).bound_ns;
-        // What slewing may seem to do stays within the bound.
+        // Slewing stays within the bound.
         assert_eq!([bound(0), bound(300_000), bound(-300_000)], [400_000; 3]);
         for step in [MS, -MS, 3_600_000 * MS] {
             assert_eq!(bound(step), UNKNOWN.bound_ns, "{step}");

@@ -41,7 +41,7 @@ pub fn write_certificates(
 ) -> anyhow::Result<()> {
     let (cluster, _) = named(settings)?;
     let days = Duration::from_secs(u64::from(args.certificate_days) * 86_400);
-    // Whoever may put a key of his there would sign for all hosts.
+    // A key that somebody else put there would sign for all hosts.
     fs::create_dir_all(directory)
         .with_context(|| format!("cannot make {}", directory.display()))?;
     own_files::check_directory_behind_links(directory)?;

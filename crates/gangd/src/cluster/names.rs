@@ -104,7 +104,7 @@ mod tests {
         assert_eq!((names.of(7, now), names.of(8, now)), (None, None));
         answers.send("seven".into()).unwrap();
         wait_until(|| names.of(7, now).is_some());
-        // What is known stays while it is asked for again.
+        // A name that is known stays while it is asked for again.
         assert_eq!(names.of(7, now + KNOWN_FOR).as_deref(), Some("seven"));
         assert_eq!(names.of(8, now + KNOWN_FOR), None);
         for name in ["eight", "other"] {

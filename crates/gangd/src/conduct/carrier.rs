@@ -85,7 +85,10 @@ impl Carrier for Planner<'_> {
                 tracing::debug!(%job, ?in_slot, "slot mode of a gang changed");
             }
             Note::TooManyThreads(job) => {
-                tracing::warn!(%job, "more threads than gangd switches: no slots until it has fewer");
+                tracing::warn!(
+                    %job,
+                    "more threads than gangd switches: no slots until it has fewer"
+                );
             }
             Note::Crowded(job) => {
                 tracing::warn!(

@@ -238,7 +238,7 @@ impl Lost {
 /// Whether what was looked at was there when it was looked at.
 enum InTime {
     Yes(Sample),
-    /// What came too late, or found that the victims had ended.
+    /// The look that came too late, or found that the victims had ended.
     No(String),
 }
 

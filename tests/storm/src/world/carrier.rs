@@ -11,7 +11,7 @@ use gang_timetable::{Action, InSlot, Timetable};
 
 use super::{Daemon, Pending, World};
 
-/// What the daemon has handed on, as those have it who got it.
+/// The effects that the daemon has handed on, as those have them who got them.
 #[derive(Default)]
 pub(super) struct HandedOn {
     /// The jobs that are measured, each with whether its waking is to be reported.
@@ -45,7 +45,7 @@ impl Daemon {
         self.handed_on.measured.contains_key(&job)
     }
 
-    /// What is wrong with what was handed on.
+    /// The faults of what was handed on.
     pub(super) fn check_handed_on(&mut self) -> Vec<String> {
         let Daemon { core, handed_on: HandedOn { measured, pages, modes }, .. } = self;
         pages.retain(|job, _| core.jobs.contains_key(job));

@@ -362,12 +362,14 @@ impl Matrix {
         }
         let Span { user, cpus, .. } = &self.jobs[&job].span;
         let row = WHOLE / u64::from(longest);
+        // Jobs of the user are on many of these hosts.
+        let known = RefCell::new(BTreeMap::new());
+        let share = |of| *known.borrow_mut().entry(of).or_insert_with(|| self.share(of));
         cpus.keys().any(|host| {
             let host = &self.hosts[host];
             let of_user = host.jobs.iter().filter(|it| it.user == *user);
-            let beyond = |it: &Asking| {
-                row.saturating_sub(self.share(it.job) / FINENESS) * u64::from(it.width)
-            };
+            let beyond =
+                |it: &Asking| row.saturating_sub(share(it.job) / FINENESS) * u64::from(it.width);
             of_user.map(beyond).sum::<u64>() > (row + TOO_MUCH) * u64::from(host.cpus())
         })
     }

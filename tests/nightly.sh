@@ -40,6 +40,7 @@ part() {
     hosts)
       cargo build --quiet --workspace --locked --lib --bins
       tests/hosts.sh all
+      HOSTS=3 tests/hosts.sh kills cut-off
       ;;
     vm) tests/vm.sh ;;
     distros) tests/distros.sh ;;

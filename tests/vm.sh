@@ -105,7 +105,7 @@ ours=$(mktemp -d)
 trap 'rm -rf "$ours"' EXIT
 chmod 755 "$ours"
 mkdir -p "$ours"/{vm/modules,opt/gangd,etc/systemd/system/multi-user.target.wants}
-cp tests/vm/{init,report,*.sh} "$ours/vm"
+cp tests/vm/{init,report,*.sh} tests/hosts/block.sh docs/cluster.md "$ours/vm"
 # With these, cargo finds in the guest that everything is built.
 env | grep -E '^(PATH|CARGO_[A-Z_]*|RUST[A-Z]*_HOME|RUSTFLAGS)=' >"$ours/vm/environment" || true
 echo "$PWD" >"$ours/vm/checkout"

@@ -1,12 +1,15 @@
 # shellcheck shell=bash disable=SC2154,SC2034
 # Two guests, each with a clock of its own, are a cluster. chrony has the second follow the first,
-# which has etcd. A job that spans both writes a byte at each of its switches, which the machine
-# outside stamps (stamps.py).
+# which has etcd, by the files of docs/cluster.md. A job that spans both writes a byte at each of its
+# switches, which the machine outside stamps (stamps.py).
 
 slice_ns=100000000 seconds=60
 timeout_s=300
 number=$(sed -n 's/.*vm\.host=\([12]\).*/\1/p' /proc/cmdline)
 config=/run/vm/gangd.toml
+# shellcheck source=tests/hosts/block.sh
+. /vm/block.sh
+block() { block_of /vm/cluster.md "From two machines to a job" "$1" | sed 's/HOST/node1/g'; }
 
 join_network() {
   local module
@@ -23,9 +26,14 @@ join_network() {
 start_chrony() {
   if [[ $number == 1 ]]; then
     echo '50.0 0.1' >/run/vm/drift
-    printf 'local stratum 1\nallow\ndriftfile /run/vm/drift\n' >/run/vm/chrony.conf
+    {
+      block 3
+      echo 'driftfile /run/vm/drift'
+    } >/run/vm/chrony.conf
+    grep -q '^local ' /run/vm/chrony.conf || return
   else
-    printf 'server node1 iburst minpoll -2 maxpoll 0\nmakestep 0.001 10\n' >/run/vm/chrony.conf
+    block 4 >/run/vm/chrony.conf
+    grep -q '^server ' /run/vm/chrony.conf || return
   fi
   chronyd -u root -f /run/vm/chrony.conf </dev/null >/run/vm/chrony.log 2>&1
 }
@@ -68,8 +76,10 @@ if [[ $number == 1 ]]; then
 fi
 becomes "etcd answers" etcd_answers
 # Whoever fills begins to run at other moments, too.
-printf 'slice = "%s"\nfill = false\n[cluster]\nname = "vm"\nendpoints = ["http://node1:2379"]\n[clock]\nsource = "chrony"\n' \
-  "$((slice_ns / 1000000))ms" >"$config"
+{
+  printf 'slice = "%sms"\nfill = false\n' $((slice_ns / 1000000))
+  block 2
+} >"$config"
 start_daemon --config "$config"
 [[ $number != 1 ]] || check "there is a cluster" gang cluster init --config "$config"
 becomes "both hosts take part" both_take_part

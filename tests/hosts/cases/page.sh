@@ -1,14 +1,10 @@
 # shellcheck shell=bash disable=SC2154,SC2016
 # CASE page: docs/cluster.md word by word, from two machines to a job that spans them
 
-# The blocks of commands and files below a heading of a page, one after another:
-# block PAGE HEADING N.
-block() {
-  awk -v heading="## $2" -v wanted="$3" '
-    /^## / { inside = $0 == heading; next }
-    inside && /^    / { if (!open) { number++; open = 1 } if (number == wanted) print substr($0, 5); next }
-    { open = 0 }' "$BED/src/$1"
-}
+# shellcheck source-path=SCRIPTDIR source=../block.sh
+. tests/hosts/block.sh
+# block PAGE HEADING N
+block() { block_of "$BED/src/$1" "$2" "$3"; }
 
 # The page has two machines of four CPUs. Its words are taken as they are, but for names and
 # numbers.
@@ -34,9 +30,10 @@ case_page() {
     on "$name" systemctl restart gangd
   done
 
-  commands=$(block $page "$heading" 3 | as_here)
+  # The hosts here are of one kernel, so they have one clock: chrony is for tests/vm/hosts.sh.
+  commands=$(block $page "$heading" 5 | as_here)
   say "$(head -n 1 <<<"$commands")"
-  [[ $commands == "gang cluster init"* ]] || fail "the third block of the page makes no cluster: $commands"
+  [[ $commands == "gang cluster init"* ]] || fail "the fifth block of the page makes no cluster: $commands"
   on node1 bash -ec "$(head -n 1 <<<"$commands")"
   wait_until "both hosts are in the cluster" both_are_alive
   on node1 bash -ec "$(sed -n 2p <<<"$commands")"

@@ -98,6 +98,8 @@ nodes_are_idle() { (($(on node1 sinfo -h -N -t idle -o %N | wc -l) == HOSTS)); }
 
 runs_a_step() { on node1 squeue -h -s -n "$1" | grep -q .; }
 job_of_slurm() { on node1 squeue -h -n "$1" -o %A | head -n 1; }
+# has_jobs_named NAME COUNT : of those that span hosts.
+has_jobs_named() { (($(job_named "$1" | wc -l) == $2)); }
 is_local_job() { on node1 gang ls | grep -q " $1 "; }
 no_spinner_is_left() {
   local host
@@ -189,6 +191,17 @@ case_slurm() {
   wait_until "the script is a job" is_local_job ft
   on_as_user node1 scancel -n ft
   wait_until "the job is gone" is_gone_everywhere ft
+
+  say "an array: each of its tasks is a job"
+  printf '#!/bin/sh\nsrun %s\n' "$(printf '%q ' "${spin[@]}")" >"$BED/home/script.sh"
+  id=$(on_as_user node1 sbatch --parsable --array=0-1 -J ua "${nodes[@]}" --gang script.sh)
+  wait_until "both tasks are spanning jobs" has_jobs_named ua 2
+  on_as_user node1 scancel "${id}_1"
+  wait_until "one of them is gone" has_jobs_named ua 1
+  has_slots_everywhere "$(job_named ua)"
+  on_as_user node1 scancel "$id"
+  wait_until "the other one is gone everywhere" is_gone_everywhere ua
+  wait_until "no task is left" no_spinner_is_left
 
   say "a partition makes gangs of its steps, unless --no-gang says otherwise"
   sed -i 's/gang_spank.so$/& partitions=other,shared/' /etc/slurm/plugstack.conf
@@ -294,6 +307,12 @@ case_slurm_accounts() {
   on node1 gang history | head -n 5
   [[ $(sacct_of "${id_of[lu]}" Comment) == "of $USER_OF_BED" ]] || fail "the user's own comment is gone"
   has_admin_comment "${id_of[lu]}" '^paid by physics; gangd: ' || fail "the administrator's own comment is gone"
+
+  say "the task of an array has its own time"
+  name=$(on_as_user node1 sbatch --parsable --array=0-0 -J ua -t 1 "${gang[@]}" -w node1 -N 1 -n 1 --wrap "sleep 20")
+  wait_until "the history has the job" is_in_history ua node1
+  [[ $(history_of ua slurm_job node1) == "${name}_0" ]] || fail "the history has $(history_of ua slurm_job node1)"
+  wait_until "sacct has the time" has_admin_comment "${name}_0" "gangd: [0-9]+ s out of slot"
 
   say "a user may not name a job of Slurm"
   on_as_user node1 srun --gang -t 1 -w node1 -N 1 -n 1 -J ep "${spin[@]}" >"$BED/log/srun.ep" 2>&1 &

@@ -48,6 +48,7 @@ run_worker() {
 }
 
 # together WAY OPTION… : two jobs, and a third, short one a few seconds later.
+declare -A short_ms all_ms
 together() {
   local way=$1 began all short
   shift
@@ -62,6 +63,7 @@ together() {
   wait $b || fail "the second job failed"
   all=$((($(sort -n "$BED"/home/"$way"-*.end | tail -n 1) - began) / 1000000))
   say "$way: the short job took $short ms, the two long ones $(cat "$BED/$way-a") and $(cat "$BED/$way-b") ms, all $all ms"
+  short_ms[$way]=$short all_ms[$way]=$all
 }
 
 restart_slurm() {
@@ -91,4 +93,6 @@ case_slurm_gang() {
   together slurm
   sed -i -e '/^SchedulerTimeSlice=/d; s/^PreemptMode=.*/PreemptMode=OFF/' /etc/slurm/slurm.conf
   restart_slurm
+  ((short_ms[gangs] < short_ms[slurm])) || fail "the short job took longer than with Slurm's own gang scheduling"
+  ((all_ms[gangs] < all_ms[slurm])) || fail "all jobs took longer than with Slurm's own gang scheduling"
 }

@@ -71,15 +71,14 @@ pub enum ClientError {
     NoSuchCgroup { doing: String, cgroup: String },
 
     // The daemon says itself what was asked.
-    #[error("{operation} is not permitted: {reason}")]
+    #[error("{operation} is not permitted: {reason}{}", Administrators(.reason))]
     NotPermitted { doing: String, operation: String, reason: String },
 
     #[error("while {doing}: {value} is not accepted for {parameter}, which takes {accepted}")]
     InvalidValue { doing: String, parameter: String, value: String, accepted: String },
 
     #[error(
-        "while {doing}: gangd's limit of {maximum} {limit} is reached; end some, or have its \
-        administrator raise it"
+        "while {doing}: gangd's limit of {maximum} {limit} is reached; end some{}", Raise(.limit)
     )]
     LimitReached { doing: String, limit: String, maximum: i64 },
 
@@ -160,6 +159,39 @@ impl ClientError {
 /// How names of the second interface begin.
 const AUTO1: &str = "org.gangd.auto1.";
 
+/// Limits that an administrator may change: as errors name them, and their keys in `[limits]` of
+/// gangd.toml. The others are gangd's own.
+pub const LIMITS: [(&str, &str); 5] = [
+    ("jobs", "jobs"),
+    ("jobs of a user", "jobs_per_user"),
+    ("clients", "clients"),
+    ("clients of a user", "clients_per_user"),
+    ("CPUs of all jobs of a user", "cpus_per_user"),
+];
+
+/// How a limit is raised, if it can be.
+struct Raise<'a>(&'a str);
+
+impl fmt::Display for Raise<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = LIMITS.iter().find(|(limit, _)| *limit == self.0);
+        let Some((_, key)) = key else { return Ok(()) };
+        write!(f, ", or have its administrator raise {key} in [limits] of gangd.toml")
+    }
+}
+
+/// Users that count as administrators, for a reason that names these.
+struct Administrators<'a>(&'a str);
+
+impl fmt::Display for Administrators<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.0.contains("only administrators") || self.0.contains("gangd.toml") {
+            return Ok(());
+        }
+        f.write_str(" (root, and the group that admin_group in gangd.toml names)")
+    }
+}
+
 /// Bytes as people write them.
 struct Bytes(i64);
 
@@ -181,5 +213,34 @@ impl fmt::Display for Paths<'_> {
             write!(f, "{}", path.display())?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_names_how_to_change_it() {
+        let limit = |limit: &str| {
+            let error = ClientError::LimitReached {
+                doing: "registering a job".into(),
+                limit: limit.into(),
+                maximum: 4,
+            };
+            error.to_string()
+        };
+        assert_eq!(
+            limit("jobs of a user"),
+            "while registering a job: gangd's limit of 4 jobs of a user is reached; end some, or \
+             have its administrator raise jobs_per_user in [limits] of gangd.toml"
+        );
+        assert!(limit("single threads of a job").ends_with("is reached; end some"));
+        let refused = |reason: &str| {
+            let (operation, reason) = ("shut the daemon down".into(), reason.into());
+            ClientError::NotPermitted { doing: String::new(), operation, reason }.to_string()
+        };
+        assert!(refused("only administrators may").contains("admin_group in gangd.toml"));
+        assert!(!refused("it is another user's").contains("admin_group"));
     }
 }

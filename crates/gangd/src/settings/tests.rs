@@ -61,6 +61,18 @@ fn example_equals_the_defaults() {
 }
 
 #[test]
+fn limits_that_errors_name_are_keys_of_the_example() {
+    let example = include_str!("../../../../etc/gangd.toml");
+    let (_, limits) = example.split_once("# [limits]\n").unwrap();
+    for (_, key) in gang_protocol::error::LIMITS {
+        assert!(
+            limits.contains(&format!("\n# {key} = ")) || limits.starts_with(&format!("# {key} ")),
+            "{key}"
+        );
+    }
+}
+
+#[test]
 fn example_has_every_key() {
     let example = include_str!("../../../../etc/gangd.toml");
     let tables = [

@@ -47,7 +47,7 @@ kinds! {
     Reuse "reuse" 3,
     SetNice "set-nice" 3,
     SetPolicy "set-policy" 3,
-    SetAffinity "set-affinity" 3,
+    SetAffinity "set-affinity" 10,
     Bind "bind" 5,
     Crowd "crowd" 2,
     Become "become" 3,

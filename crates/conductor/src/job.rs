@@ -9,11 +9,8 @@ use gang_timetable::{
 use crate::{
     Activity, Crowded, Eligibility, Facts, Refused, Regroup, ShortLived, Width, Window,
     admission::Resources,
+    life::{STANDS_STILL, State},
 };
-
-/// Why single threads are refused in a job that is suspended.
-pub(crate) const SUSPENDED: &str =
-    "it is suspended, and a single thread cannot stand still: resume it first";
 
 /// A registered job.
 #[derive(Clone, Debug)]
@@ -241,8 +238,10 @@ impl Job {
     /// Refuses single threads in a job that does what is done to whole processes.
     pub fn permit_threads(&self, operation: &str) -> Result<(), Refused> {
         let reason = match (self.suspended, self.signals) {
-            (true, _) => SUSPENDED,
-            (_, true) => "it asks for signals, which go to whole processes: switch them off first",
+            (true, _) => State::Stopped.refusal(STANDS_STILL),
+            (_, true) => {
+                "it asks for signals, which go to whole processes: switch them off first".to_owned()
+            }
             (false, false) => return Ok(()),
         };
         Err(Refused::not_permitted(operation, reason))

@@ -21,7 +21,7 @@ use gang_timetable::{
 
 use crate::{
     Auto, Conductor, Eligibility, Home, Job, Measure, Now, Refused, Suspension,
-    admission::Resources, job::SUSPENDED,
+    admission::Resources,
 };
 
 /// The record that is to be on file now, of a job that has processes.
@@ -58,7 +58,25 @@ impl State {
             Some(_) => State::Present,
         }
     }
+
+    /// The state as a refusal names it, after the job.
+    pub fn phrase(self) -> &'static str {
+        match self {
+            State::Registered => "has no process yet",
+            State::Arriving => "awaits its first process",
+            State::Present => "has its processes",
+            State::Stopped => "is suspended",
+        }
+    }
+
+    /// Why something is refused in this state.
+    pub(crate) fn refusal(self, reason: &str) -> String {
+        format!("it {}, and {reason}", self.phrase())
+    }
 }
+
+/// Why a job that is suspended takes no single threads.
+pub(crate) const STANDS_STILL: &str = "a single thread cannot stand still: resume it first";
 
 /// The moments in the life of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -134,6 +152,7 @@ pub enum Cell {
     Nothing,
     /// The job does not have the process or thread.
     Nobody,
+    /// It is refused in this state, for this reason.
     Refused(&'static str),
     /// The job is over.
     Over,
@@ -143,7 +162,7 @@ pub enum Cell {
 pub fn cell(state: State, moment: Moment) -> Cell {
     use Cell::{Nobody, Nothing, Over, Stays, To};
     use State::{Arriving, Present, Registered, Stopped};
-    const REFUSED_THREAD: Cell = Cell::Refused(SUSPENDED);
+    const REFUSED_THREAD: Cell = Cell::Refused(STANDS_STILL);
     #[rustfmt::skip]
     let cells = match moment {
         //                      Registered     Arriving      Present        Stopped
@@ -179,9 +198,10 @@ pub fn cell(state: State, moment: Moment) -> Cell {
 /// Whether a moment changes anything of a job.
 ///
 /// # Errors
-/// The table refuses it.
+/// The table refuses it; the reason names the state of the job.
 pub fn permit(job: &Job, moment: Moment) -> Result<bool, Refused> {
-    match cell(State::of(job), moment) {
+    let state = State::of(job);
+    match cell(state, moment) {
         Cell::To(_) | Cell::Stays | Cell::Over => Ok(true),
         Cell::Nothing => Ok(false),
         Cell::Nobody => Err(Refused::NoSuchJob(job.id)),
@@ -190,7 +210,7 @@ pub fn permit(job: &Job, moment: Moment) -> Result<bool, Refused> {
                 Moment::AddThread => format!("add a thread to job {}", job.id),
                 _ => format!("change job {}", job.id),
             };
-            Err(Refused::not_permitted(operation, reason))
+            Err(Refused::not_permitted(operation, state.refusal(reason)))
         }
     }
 }

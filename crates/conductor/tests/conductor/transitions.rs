@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use gang_conductor::{
-    Conductor, Refused, Suspension,
+    Conductor, Effects, Refused, Suspension,
     life::{Cell, Moment, ORIGINS_MAX, State, cell},
 };
 use gang_schedule::{Policy, Topology};
@@ -140,8 +140,15 @@ fn each_moment_does_in_each_state_what_the_table_says() {
                     assert!(result.is_ok(), "{case}");
                     assert_eq!(after, before, "{case}");
                 }
-                (Cell::Nobody | Cell::Refused(_), Some((_, after))) => {
+                (Cell::Nobody, Some((_, after))) => {
                     assert!(result.is_err(), "{case}");
+                    assert_eq!(after, before, "{case}");
+                }
+                (Cell::Refused(why), Some((_, after))) => {
+                    let Err(Refused::NotPermitted { reason, .. }) = result else {
+                        panic!("{case}")
+                    };
+                    assert_eq!(reason, format!("it {}, and {why}", state.phrase()), "{case}");
                     assert_eq!(after, before, "{case}");
                 }
                 (Cell::Over, None) => assert!(result.is_ok(), "{case}"),
@@ -184,6 +191,36 @@ fn suspended_job_takes_no_single_threads() {
     let refused = core.join(NOW, JOB, home(threads)).unwrap_err();
     assert!(format!("{refused:?}").contains("resume it first"), "{refused:?}");
     assert!(core.jobs[&JOB].home.is_none());
+}
+
+/// Somebody suspends a job, and somebody else adds a single thread to it, before the next plan.
+#[test]
+fn second_of_two_exclusive_requests_is_refused() {
+    let threads = || home(Placement::Threads { threads: vec![single(PID)] });
+    let suspend = |core: &mut Conductor| core.suspend(NOW, JOB, Suspension::Own).map(drop);
+    let add = |core: &mut Conductor| core.join(NOW, JOB, threads()).map(drop);
+    let refused = |operation: &str, reason: &str| {
+        Err(Refused::not_permitted(format!("{operation} job {JOB}"), reason))
+    };
+    let no_thread = refused(
+        "add single threads to",
+        "it is suspended, and a single thread cannot stand still: resume it first",
+    );
+    let no_standstill =
+        refused("suspend", "it is of single threads, and only whole processes can stand still");
+    type Request<'a> = &'a dyn Fn(&mut Conductor) -> Result<(), Refused>;
+    let cases: [(Request<'_>, Request<'_>, _); 2] =
+        [(&suspend, &add, no_thread), (&add, &suspend, no_standstill)];
+    for (first, second, answer) in cases {
+        let mut core = in_state(State::Registered);
+        core.begin_step(NOW);
+        first(&mut core).unwrap();
+        let before = format!("{:?}", core.jobs[&JOB]);
+        core.take_effects();
+        assert_eq!(second(&mut core), answer);
+        assert_eq!(format!("{:?}", core.jobs[&JOB]), before);
+        assert_eq!(format!("{:?}", core.take_effects()), format!("{:?}", Effects::default()));
+    }
 }
 
 #[test]

@@ -30,7 +30,7 @@ use crate::{
     pins::{Pins, unpin},
     shared_group,
     singles::{self, Listed, Others},
-    store::Store,
+    store::{Error, Store, Unreadable},
     thread,
 };
 
@@ -64,11 +64,17 @@ impl std::ops::AddAssign for Found {
 /// Releases all jobs on file: their programs run on, as if gangd did not exist. Threads that left
 /// their job by themselves come last: a job may have thousands of them.
 pub fn all(roots: &Roots, store: &Store) -> Found {
-    let (records, errors) = store.records();
-    for error in errors {
-        tracing::error!(%error, source = %error.source, "a job file is unreadable");
+    let on_file = OnFile::of(roots, store);
+    for (unreadable, record) in &on_file.jobs().unreadable {
+        let Error { path, source, .. } = &unreadable.error;
+        let (path, reason) = (path.display(), source);
+        match record {
+            Some(_) => {
+                tracing::error!(%path, %reason, "a job whose file is unreadable is released")
+            }
+            None => tracing::error!(%path, %reason, "an unreadable file names no job to release"),
+        }
     }
-    let on_file = OnFile { records: records.into(), ..OnFile::of(roots, store) };
     let mut found = Found::default();
     let mut released = Vec::new();
     for record in on_file.records() {
@@ -133,21 +139,49 @@ fn release_members(record: &Past<'_>, on_file: &OnFile<'_>) -> Found {
     found
 }
 
+/// The jobs on file, those among them whose records cannot be read.
+#[derive(Debug)]
+pub struct Jobs {
+    /// In order of id, each with what could be read of it.
+    pub records: Vec<Record>,
+    /// The files that are no records, each with what a release can know of its job.
+    pub unreadable: Vec<(Unreadable, Option<Record>)>,
+}
+
+impl Jobs {
+    /// All that are on file.
+    pub fn read(roots: &Roots, store: &Store) -> Jobs {
+        let (mut records, unreadable) = store.records();
+        let salvage = |file: Unreadable| {
+            let record = file.salvage(roots, store);
+            (file, record)
+        };
+        let unreadable: Vec<_> = unreadable.into_iter().map(salvage).collect();
+        records.extend(unreadable.iter().filter_map(|(_, record)| record.clone()));
+        records.sort_unstable_by_key(|record| record.id);
+        Jobs { records, unreadable }
+    }
+}
+
 /// The jobs on file, read where a release must know what is others'.
 struct OnFile<'a> {
     roots: &'a Roots,
     store: &'a Store,
-    records: OnceCell<Vec<Record>>,
+    jobs: OnceCell<Jobs>,
     members: OnceCell<Listed>,
 }
 
 impl OnFile<'_> {
     fn of<'a>(roots: &'a Roots, store: &'a Store) -> OnFile<'a> {
-        OnFile { roots, store, records: OnceCell::new(), members: OnceCell::new() }
+        OnFile { roots, store, jobs: OnceCell::new(), members: OnceCell::new() }
+    }
+
+    fn jobs(&self) -> &Jobs {
+        self.jobs.get_or_init(|| Jobs::read(self.roots, self.store))
     }
 
     fn records(&self) -> &[Record] {
-        self.records.get_or_init(|| self.store.records().0)
+        &self.jobs().records
     }
 
     /// The members of all jobs, listed once: reading the groups of many jobs takes long.
@@ -241,8 +275,8 @@ fn reset_controls(group: &Group) -> usize {
 /// them. The group that gangs have in common is idle as a whole. The next daemon makes it idle
 /// again; one that was stuck does so when it goes on. Moving many processes takes a while, and ends
 /// as soon as it is not `wanted` any more.
-pub fn all_from_common_groups(store: &Store, wanted: impl Fn() -> bool) {
-    for record in store.records().0 {
+pub fn all_from_common_groups(roots: &Roots, store: &Store, wanted: impl Fn() -> bool) {
+    for record in Jobs::read(roots, store).records {
         from_common_group(&record, &wanted);
     }
 }

@@ -416,7 +416,7 @@ fn end(
     let _ = conductor.join();
     // They end with the conductor.
     helpers.into_iter().for_each(|helper| drop(helper.join()));
-    let (records, _) = daemon.files.store.records();
+    let records = release::Jobs::read(&daemon.roots, &daemon.files.store).records;
     let found = release::all(&daemon.roots, &daemon.files.store);
     for record in records {
         daemon.clear_away(record);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gang_engine::{bound::ProcessHandle, page::SlotPage, release};
+use gang_engine::{bound::ProcessHandle, page::SlotPage, release, store::Unreadable};
 use gang_linux::{cgroup::Group, error::unless_gone};
 use gang_schedule::JobId;
 use gang_timetable::record::{Placement, Record};
@@ -10,15 +10,13 @@ use gang_timetable::record::{Placement, Record};
 use crate::{daemon::Daemon, error::Error};
 
 impl Daemon {
-    /// Finds the jobs of an earlier daemon again.
+    /// Finds the jobs of an earlier daemon again. Those whose records cannot be read are released,
+    /// and no jobs any more.
     pub fn restore(&self) {
         let first = self.admission.ids.next();
         // Without a conductor there are no jobs to number.
         let _ = self.conductor.ask(move |state| state.core.number_from(first));
-        let (records, errors) = self.files.store.records();
-        for error in errors {
-            tracing::error!(%error, source = %error.source, "a job is lost");
-        }
+        let (records, unreadable) = self.files.store.records();
         // A process is in one job, also while the others are not restored yet.
         let placements = records.iter().map(|it| (JobId(it.id), it.placement.clone())).collect();
         let _ = self.conductor.ask(move |state| state.expect(placements));
@@ -34,9 +32,23 @@ impl Daemon {
             }
         }
         let _ = self.conductor.ask(|state| state.expect(BTreeMap::new()));
+        // After the others, whose members are not theirs to release.
+        unreadable.iter().for_each(|file| self.let_go(file));
         self.files.store.remove_leftovers();
         // A decision on a job of policy auto, and its reason, are not on file.
         self.end_trials("");
+    }
+
+    /// Releases a job whose record cannot be read, moves its processes back to where they came from,
+    /// and forgets it. Where the file does not say which job that is, the file stays.
+    fn let_go(&self, file: &Unreadable) {
+        let (path, reason) = (file.error.path.display(), &file.error.source);
+        let Some(record) = file.salvage(&self.roots, &self.files.store) else {
+            tracing::error!(%path, %reason, "a job is lost: its file does not say where it is");
+            return;
+        };
+        tracing::error!(%path, %reason, job = record.id, "a job is released and not scheduled");
+        self.clear_away(record);
     }
 
     fn restore_job(&self, on_file: &Record) -> Result<(), Error> {

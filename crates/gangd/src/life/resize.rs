@@ -15,7 +15,8 @@ use gang_schedule::{Class, JobId, Spec};
 use super::{peer::Peer, prover::Prover};
 use crate::{conduct::state::State, daemon::Daemon, error::Error};
 
-/// The parts of a running job that are to change; absent parts stay.
+/// The parts of a running job that are to change, with values that are within bounds; absent parts
+/// stay.
 #[derive(Clone, Debug, Default)]
 pub struct Change {
     pub class: Option<Class>,
@@ -54,6 +55,12 @@ impl Change {
         })?;
         let policy = if job.auto.is_some() { v1::Policy::auto } else { job.spec.policy.into() };
         Ok(Before { spec: job.spec.clone(), policy, resources: job.resources })
+    }
+
+    /// Nothing but class and weight changes.
+    pub fn is_of_class_or_weight(&self) -> bool {
+        let has_size = self.cpus.is_some() || self.min_cpus.is_some();
+        self.policy.is_none() && !has_size && !self.has_resources()
     }
 
     fn has_resources(&self) -> bool {

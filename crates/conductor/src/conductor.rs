@@ -9,8 +9,8 @@ use gang_schedule::{
 use gang_timetable::{Backend, InSlot, Standing, Switchers, record::Placement};
 
 use crate::{
-    Accounts, Activity, Auto, Effects, Eligibility, Forecast, Gaps, Job, Load, Note, Progress,
-    Refused, ShortLived, Uncontended, Width, Window,
+    Accounts, Activity, Auto, Effects, Eligibility, Forecast, Gaps, Home, Job, Load, Note,
+    Progress, Reading, Refused, ShortLived, Uncontended, Width, Window,
     admission::{Claim, LAPSES_AFTER_NS, Resources},
     crowding::Cost,
     life::{self, Moment},
@@ -114,17 +114,17 @@ pub struct Candidate {
 
 /// Everything that decisions depend on, and what came of them.
 pub struct Conductor {
-    pub backend: Backend,
-    pub settings: Tunables,
-    pub schedule: Forecast,
-    pub jobs: BTreeMap<JobId, Job>,
+    pub(crate) backend: Backend,
+    pub(crate) settings: Tunables,
+    pub(crate) schedule: Forecast,
+    pub(crate) jobs: BTreeMap<JobId, Job>,
     next_id: u64,
     /// There was a job, however short it was.
-    pub had_jobs: bool,
-    pub load: Load,
-    pub gaps: Gaps,
+    had_jobs: bool,
+    pub(crate) load: Load,
+    pub(crate) gaps: Gaps,
     /// Of the timetables that were made last.
-    pub generation: u64,
+    pub(crate) generation: u64,
     pub(crate) uncontended: Uncontended,
     pub(crate) cost: Cost,
     pub(crate) published: Published,
@@ -170,7 +170,7 @@ pub struct Conductor {
     /// Up to this moment (UTC) jobs have been credited with their slots.
     accounted_until_ns: u64,
     /// Whether these are working hours, as the policy knows it.
-    pub are_working: Option<bool>,
+    are_working: Option<bool>,
     /// Those of decisions since they were last taken.
     pub(crate) effects: Effects,
     /// The threads whose CPUs orders set, since the last timetable was made.
@@ -225,6 +225,53 @@ impl Conductor {
         self.next_id = self.next_id.max(first);
     }
 
+    pub fn backend(&self) -> Backend {
+        self.backend
+    }
+
+    /// The settings in force.
+    pub fn settings(&self) -> &Tunables {
+        &self.settings
+    }
+
+    /// The policy's state, and the plans that were made.
+    pub fn schedule(&self) -> &Forecast {
+        &self.schedule
+    }
+
+    pub fn jobs(&self) -> &BTreeMap<JobId, Job> {
+        &self.jobs
+    }
+
+    /// Whether there was a job, however short it was.
+    pub fn had_jobs(&self) -> bool {
+        self.had_jobs
+    }
+
+    pub fn gaps(&self) -> &Gaps {
+        &self.gaps
+    }
+
+    /// The generation of the timetables that were made last.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Whether these are working hours, as the policy knows it; absent where there are none.
+    pub fn are_working(&self) -> Option<bool> {
+        self.are_working
+    }
+
+    /// Plans come at once, and anew.
+    pub fn renew_plans(&mut self) {
+        self.schedule.renew();
+    }
+
+    /// The look at the machine that was due did not come in time.
+    pub fn looked_late(&mut self) {
+        self.load.pauses();
+    }
+
     /// CPUs that are online.
     pub fn machine(&self) -> u32 {
         self.schedule.topology().len()
@@ -234,8 +281,27 @@ impl Conductor {
         self.jobs.get(&job).ok_or(Refused::NoSuchJob(job))
     }
 
-    pub fn job_mut(&mut self, job: JobId) -> Result<&mut Job, Refused> {
+    pub(crate) fn job_mut(&mut self, job: JobId) -> Result<&mut Job, Refused> {
         self.jobs.get_mut(&job).ok_or(Refused::NoSuchJob(job))
+    }
+
+    /// A job that a test puts into a state by hand.
+    #[cfg(feature = "model")]
+    pub fn job_by_hand(&mut self, job: JobId) -> &mut Job {
+        self.jobs.get_mut(&job).expect("the test has registered it")
+    }
+
+    /// What a look at the processes of a job reads and writes; absent where the job has none.
+    pub fn reading(&mut self, job: JobId) -> Option<Reading<'_>> {
+        let job = self.jobs.get_mut(&job)?;
+        let Home { placement, members, listeners, leaving, .. } = job.home.as_mut()?;
+        let (owner_uid, signals) = (job.owner_uid, job.signals);
+        Some(Reading { owner_uid, signals, placement, leaving, members, listeners })
+    }
+
+    /// What came of a job of policy `auto`, to be noted; absent where the policy is another.
+    pub fn auto_mut(&mut self, job: JobId) -> Option<&mut Auto> {
+        self.jobs.get_mut(&job)?.auto.as_mut()
     }
 
     pub fn eligibility(&self, job: &Job) -> Eligibility {

@@ -125,6 +125,20 @@ pub struct Home {
     pub leaving: Vec<u32>,
 }
 
+/// A job, as its processes are read: what it depends on which they are, and what is seen of them.
+#[derive(Debug)]
+pub struct Reading<'a> {
+    pub owner_uid: u32,
+    /// Its processes hear of its slots by signals.
+    pub signals: bool,
+    pub placement: &'a Placement,
+    /// Processes that were detached and have not left yet.
+    pub leaving: &'a [u32],
+    pub members: &'a mut Members,
+    /// Processes that hear of slots by signals.
+    pub listeners: &'a mut Vec<u32>,
+}
+
 impl Home {
     pub fn new(
         placement: Placement,

@@ -70,7 +70,7 @@ pub use effects::{Carrier, Effects, Measure, Note};
 pub use eligibility::{Eligibility, Facts};
 pub use forecast::Forecast;
 pub use gap::Gaps;
-pub use job::{Auto, Gain, Home, Job, Progress};
+pub use job::{Auto, Gain, Home, Job, Progress, Reading};
 pub use load::Load;
 pub use planning::{Followed, Planning};
 pub use refused::Refused;

@@ -272,7 +272,7 @@ impl Host for ThisHost {
                 job.home.as_ref()?;
                 Some(Seen { job: job.id, nonce: job.nonce.clone()? })
             };
-            let parts = state.core.jobs.values().filter_map(part);
+            let parts = state.core.jobs().values().filter_map(part);
             (state.core.load_beside_spanning(), parts.collect::<Vec<_>>())
         });
         // A conductor that cannot be asked says nothing of its jobs.

@@ -64,7 +64,7 @@ impl Daemon {
             meanwhile();
             let unplanned = self.conductor.ask(move |state| {
                 let is_planned = state.core.planned_gangs().contains(&job);
-                (!is_planned).then_some(state.core.generation)
+                (!is_planned).then_some(state.core.generation())
             });
             match unplanned {
                 Ok(generation) => generation.filter(|&it| self.conductor.is_in_force(it)).map(drop),

@@ -38,7 +38,7 @@ pub struct Limited {
 impl Limited {
     /// The jobs that come after those that were looked at last.
     pub fn due(state: &mut State) -> Vec<Limited> {
-        let (all, last) = (&state.core.jobs, state.limits_seen);
+        let (all, last) = (state.core.jobs(), state.limits_seen);
         let now_ns = now().monotonic_ns;
         state.limits_failed_ns.retain(|_, at_ns| now_ns < *at_ns + RETRY_NS);
         let has_failed = |job: &JobId| state.limits_failed_ns.contains_key(job);

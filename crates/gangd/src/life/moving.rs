@@ -88,14 +88,14 @@ impl Daemon {
         if self.cgroups.has_own(&from) {
             let generation = self.conductor.ask(move |state| {
                 state.core.forsake_own_group(job)?;
-                Ok::<_, Error>(state.core.generation + 1)
+                Ok::<_, Error>(state.core.generation() + 1)
             })??;
             self.wait_until_in_force(job, generation)?;
             let actions = self.conductor.ask(move |state| state.weigh_as_others(job))?;
             perform(&actions);
         } else {
             // In this timetable, or an earlier one, its threads are ordinary ones.
-            let generation = self.conductor.ask(|state| state.core.generation)?;
+            let generation = self.conductor.ask(|state| state.core.generation())?;
             self.wait_until_in_force(job, generation)?;
             self.release_again(job);
         }

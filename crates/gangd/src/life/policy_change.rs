@@ -27,7 +27,7 @@ impl Daemon {
     /// the job's home: processes that move in must not meet processes that move out.
     pub fn reschedule(&self, job: JobId, policy: Policy) -> Result<(), Error> {
         let from = self.conductor.ask(move |state| {
-            let machine = state.core.schedule.topology().len();
+            let machine = state.core.schedule().topology().len();
             let job = state.job(job)?;
             let mut spec = job.spec.clone();
             spec.policy = policy;
@@ -130,14 +130,14 @@ impl Daemon {
     fn wait_until_released(&self, job: JobId) {
         let is_released = wait_for(|| {
             let released = self.conductor.ask(move |state| {
-                let job = state.core.jobs.get(&job)?;
+                let job = state.core.jobs().get(&job)?;
                 job.home.as_ref()?;
                 let is_out = match job.standing {
                     Standing::Released => true,
                     Standing::Paused => job.suspended,
                     Standing::Raised | Standing::Filling => false,
                 };
-                Some(is_out.then_some((state.core.generation, job.suspended)))
+                Some(is_out.then_some((state.core.generation(), job.suspended)))
             });
             match released {
                 Ok(Some(out)) => {

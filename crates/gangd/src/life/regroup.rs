@@ -28,7 +28,8 @@ impl Daemon {
             let source = &error.source;
             tracing::warn!(%error, %source, "gangs do not give way to the rest of the machine");
         }
-        let jobs = self.conductor.ask(|state| state.core.jobs.keys().copied().collect::<Vec<_>>());
+        let jobs =
+            self.conductor.ask(|state| state.core.jobs().keys().copied().collect::<Vec<_>>());
         // Without a conductor there are no jobs either.
         for job in jobs.unwrap_or_default() {
             match self.take_job_back(job, &mut priority) {

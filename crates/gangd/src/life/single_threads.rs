@@ -58,7 +58,7 @@ pub struct SingleLeaver {
 /// The job that has a thread of a process, and which one.
 pub fn of_process(state: &State, pid: u32) -> Option<(JobId, u32)> {
     let proc_root = &state.roots.proc;
-    state.core.jobs.keys().find_map(|&job| {
+    state.core.jobs().keys().find_map(|&job| {
         let mut singles = state.singles(job).iter();
         let single = singles.find(|it| it.pid == pid && !singles::has_ended(it, proc_root))?;
         Some((job, single.tid))

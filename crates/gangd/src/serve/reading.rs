@@ -41,7 +41,7 @@ impl Session {
     pub fn show(&self, job: i64) -> Result<(v1::Job, Option<Vec<v1::Process>>), Error> {
         let id = job_id(job)?;
         let described = self.daemon.conductor.ask(move |state| {
-            let shares = state.core.schedule.shares();
+            let shares = state.core.schedule().shares();
             state.job(id).map(|job| Described::of(state, job, &shares, now()))
         })??;
         let (sees, peer) = (self.sees()?, self.peer_on(id));
@@ -103,7 +103,7 @@ impl Session {
         let since_ns = since_ns.map(|ns| u64::try_from(ns).unwrap_or(0));
         let sees = self.sees()?;
         let (plans, seen) = self.daemon.conductor.ask(move |state| {
-            let seen = state.core.jobs.values().filter(|job| sees.job(job.id, job.owner_uid));
+            let seen = state.core.jobs().values().filter(|job| sees.job(job.id, job.owner_uid));
             let seen: BTreeSet<i64> = seen.map(|job| job.id.0 as i64).collect();
             (description::frame(state, clock::utc_ns(), since_ns), seen)
         })?;

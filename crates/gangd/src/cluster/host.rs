@@ -89,7 +89,7 @@ impl ThisHost {
             slice_ns: daemon.settings().schedule.slice_ns,
             clock,
             given: Vec::new(),
-            file: daemon.files.store.entries(),
+            file: daemon.jobs.store().entries(),
             filed: String::new(),
             revision: 0,
             names: Names::start(),

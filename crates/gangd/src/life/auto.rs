@@ -99,7 +99,7 @@ impl Daemon {
     /// Schedules a job of policy `auto` as was decided.
     pub fn decide(&self, peer: Peer, job: JobId, decision: Decision) -> Result<(), Error> {
         self.permit(peer, job, "decide how a job is scheduled")?;
-        let _changing = self.locks.home(job);
+        let _changing = self.jobs.locks.home(job);
         let is_auto = self.conductor.ask(move |state| state.job(job).map(|job| job.auto.is_some()));
         if !is_auto?? {
             return Err(Error::invalid("job", job, "a job of policy auto"));
@@ -121,7 +121,7 @@ impl Daemon {
             auto.map(|(job, policy, auto)| (job, policy, auto.usual())).collect::<Vec<_>>()
         });
         for (job, policy, usual) in found.into_iter().flatten() {
-            let _changing = self.locks.home(job);
+            let _changing = self.jobs.locks.home(job);
             // One that has ended, or is not auto any more, needs nothing.
             let reason = because.to_owned();
             let kept = self.conductor.ask(move |state| {

@@ -114,7 +114,7 @@ impl Daemon {
             }
         }
         let moves = change.policy.is_some() || change.mem_bytes.is_some();
-        let _changing = moves.then(|| self.locks.home(job));
+        let _changing = moves.then(|| self.jobs.locks.home(job));
         let (may_raise, asked) = (peer.is_administrator(), change.clone());
         let before = self.conductor.ask(move |state| asked.permitted(state, job, may_raise))??;
         let back = change.back(&before);
@@ -185,7 +185,7 @@ impl Daemon {
         }
         let user = self.conductor.ask(move |state| state.job(job).map(|job| job.spec.user))??;
         let nothing = Claim { user, unused: Resources::default() };
-        self.admission.queue.pass(&self.settings().accounts, nothing, None, |ahead| {
+        self.jobs.admission.queue.pass(&self.settings().accounts, nothing, None, |ahead| {
             let before =
                 self.conductor.ask(move |state| state.job(job).map(|job| job.resources))??;
             let after = change.resources(before);
@@ -199,7 +199,7 @@ impl Daemon {
             }
             self.grant(job, change, before.mem_bytes)
         })?;
-        self.admission.queue.look_again();
+        self.jobs.admission.queue.look_again();
         Ok(())
     }
 

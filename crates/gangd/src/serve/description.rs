@@ -86,15 +86,15 @@ impl Described {
     pub fn complete(self, daemon: &Daemon) -> Result<(v1::Job, Vec<u32>), Error> {
         let Described { mut job, address } = self;
         let address = address.as_ref();
-        let pids = address.map_or(Ok(Vec::new()), |at| daemon.cgroups.processes(at))?;
+        let pids = address.map_or(Ok(Vec::new()), |at| daemon.jobs.processes(at))?;
         job.processes = pids.len() as i64;
         if let Some(memory) = &mut job.memory {
-            let used = address.map_or(0, |at| daemon.cgroups.memory_used(&at.placement));
+            let used = address.map_or(0, |at| daemon.jobs.memory_used(&at.placement));
             memory.used_bytes = Some(used as i64);
         }
         let placement = address.map(|at| &at.placement);
         let gang = placement.filter(|_| job.policy != v1::Policy::none);
-        job.kept_by = gang.and_then(|placement| daemon.cgroups.kept_by(placement));
+        job.kept_by = gang.and_then(|placement| daemon.jobs.kept_by(placement));
         measured::describe(&daemon.measuring, placement, &mut job);
         Ok((job, pids))
     }

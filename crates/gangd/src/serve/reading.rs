@@ -138,7 +138,7 @@ impl Session {
         }
         let since_ns = since_ns.unwrap_or(0).max(0) as u64;
         let operation = || "read the history of jobs".to_owned();
-        let history = self.daemon.history.as_ref().ok_or_else(|| Error::Failed {
+        let history = self.daemon.ended.history().ok_or_else(|| Error::Failed {
             operation: operation(),
             reason: "this daemon keeps none, or could not open it (its log says so); set \
                      [history] path, or use the machine's"

@@ -1,5 +1,5 @@
-//! The settings that decisions depend on: those that an administrator may change while jobs run, and
-//! those that stay.
+//! The settings that decisions depend on: those that an administrator may change while jobs run,
+//! and those that stay.
 
 use std::collections::BTreeMap;
 

@@ -39,8 +39,8 @@ impl Daemon {
         self.end_trials("");
     }
 
-    /// Releases a job whose record cannot be read, moves its processes back to where they came from,
-    /// and forgets it. Where the file does not say which job that is, the file stays.
+    /// Releases a job whose record cannot be read, moves its processes back to where they came
+    /// from, and forgets it. Where the file does not say which job that is, the file stays.
     fn let_go(&self, file: &Unreadable) {
         let (path, reason) = (file.error.path.display(), &file.error.source);
         let Some(record) = file.salvage(&self.roots, &self.jobs.files.store) else {

@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gang_schedule::{
-    Allowed, ClassSlices, ClassWeights, Config, Event, JobId, Schedule, Sharing, Slot, Spec,
-    Topology, UserId, clock as slices,
+    Allowed, Config, Event, JobId, Schedule, Slot, Spec, Topology, UserId, clock as slices,
 };
 use gang_timetable::{Backend, InSlot, Standing, Switchers, record::Placement};
 
 use crate::{
-    Accounts, Activity, Auto, Effects, Eligibility, Forecast, Gaps, Job, Load, Note, Progress,
-    Refused, ShortLived, Uncontended, Width, Window,
+    Activity, Auto, Effects, Eligibility, Forecast, Gaps, Home, Job, Limits, Load, Note, Progress,
+    Reading, Refused, Setup, ShortLived, Tunables, Uncontended, Width, Window,
     admission::{Claim, LAPSES_AFTER_NS, Resources},
     crowding::Cost,
     life::{self, Moment},
@@ -30,76 +29,6 @@ pub struct Now {
     pub monotonic_ns: u64,
 }
 
-/// The limits on what there may be, and on what a user may have. Those on users hold only whom
-/// [limits hold](Accounts::is_unlimited).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Jobs at a time.
-    pub jobs: usize,
-    /// Jobs at a time of one user.
-    pub jobs_per_user: usize,
-    /// CPUs that the jobs of one user ask for together.
-    pub cpus_per_user: usize,
-    /// The time that a switcher has for the gangs of an edge.
-    pub edge_ns: u64,
-}
-
-/// The weights of classes, and for how long they ask at a time (L21–L24).
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Terms {
-    pub weights: ClassWeights,
-    pub slices: ClassSlices,
-}
-
-impl Terms {
-    pub fn event(self) -> Event {
-        Event::Classes { weights: self.weights, slices: self.slices }
-    }
-
-    /// The same lengths, as far as they can be had in slices of another length.
-    #[must_use]
-    pub fn in_slices_of(mut self, own_ns: u64, other_ns: u64) -> Terms {
-        let convert = |slices: u32| {
-            let slices = u64::from(slices) * own_ns / other_ns;
-            slices.clamp(1, ClassSlices::MAX.into()) as u32
-        };
-        let ClassSlices { express, interactive, batch, standby } = &mut self.slices;
-        for slices in [express, interactive, batch, standby] {
-            *slices = convert(*slices);
-        }
-        self
-    }
-}
-
-/// The settings that an administrator may change while jobs run.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Tunables {
-    pub limits: Limits,
-    /// Of jobs that register from now on.
-    pub accounts: Accounts,
-    pub sharing: Sharing,
-    /// The share of the CPUs that a user's gangs have together at most, in ‰.
-    pub caps: BTreeMap<UserId, u32>,
-    /// A job that used no CPU for this long counts as idle (L19).
-    pub idle_after_ns: u64,
-    /// Inside the working hours.
-    pub inside: Terms,
-    /// Outside of them; absent where there are no working hours.
-    pub outside: Option<Terms>,
-}
-
-/// How a daemon schedules, for as long as it runs.
-#[derive(Clone, Debug)]
-pub struct Setup {
-    pub backend: Backend,
-    pub switchers: Switchers,
-    /// The group that all jobs are in can be given more weight.
-    pub has_common_group: bool,
-    /// Gangs are left to Linux in their slots while nobody else wants a CPU.
-    pub passthrough: bool,
-    pub gaps: Gaps,
-}
-
 /// A job to be.
 #[derive(Clone, Debug)]
 pub struct Candidate {
@@ -114,17 +43,17 @@ pub struct Candidate {
 
 /// Everything that decisions depend on, and what came of them.
 pub struct Conductor {
-    pub backend: Backend,
-    pub settings: Tunables,
-    pub schedule: Forecast,
-    pub jobs: BTreeMap<JobId, Job>,
+    pub(crate) backend: Backend,
+    pub(crate) settings: Tunables,
+    pub(crate) schedule: Forecast,
+    pub(crate) jobs: BTreeMap<JobId, Job>,
     next_id: u64,
     /// There was a job, however short it was.
-    pub had_jobs: bool,
-    pub load: Load,
-    pub gaps: Gaps,
+    had_jobs: bool,
+    pub(crate) load: Load,
+    pub(crate) gaps: Gaps,
     /// Of the timetables that were made last.
-    pub generation: u64,
+    pub(crate) generation: u64,
     pub(crate) uncontended: Uncontended,
     pub(crate) cost: Cost,
     pub(crate) published: Published,
@@ -170,7 +99,7 @@ pub struct Conductor {
     /// Up to this moment (UTC) jobs have been credited with their slots.
     accounted_until_ns: u64,
     /// Whether these are working hours, as the policy knows it.
-    pub are_working: Option<bool>,
+    are_working: Option<bool>,
     /// Those of decisions since they were last taken.
     pub(crate) effects: Effects,
     /// The threads whose CPUs orders set, since the last timetable was made.
@@ -225,6 +154,53 @@ impl Conductor {
         self.next_id = self.next_id.max(first);
     }
 
+    pub fn backend(&self) -> Backend {
+        self.backend
+    }
+
+    /// The settings in force.
+    pub fn settings(&self) -> &Tunables {
+        &self.settings
+    }
+
+    /// The policy's state, and the plans that were made.
+    pub fn schedule(&self) -> &Forecast {
+        &self.schedule
+    }
+
+    pub fn jobs(&self) -> &BTreeMap<JobId, Job> {
+        &self.jobs
+    }
+
+    /// Whether there was a job, however short it was.
+    pub fn had_jobs(&self) -> bool {
+        self.had_jobs
+    }
+
+    pub fn gaps(&self) -> &Gaps {
+        &self.gaps
+    }
+
+    /// The generation of the timetables that were made last.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Whether these are working hours, as the policy knows it; absent where there are none.
+    pub fn are_working(&self) -> Option<bool> {
+        self.are_working
+    }
+
+    /// Plans come at once, and anew.
+    pub fn renew_plans(&mut self) {
+        self.schedule.renew();
+    }
+
+    /// The look at the machine that was due did not come in time.
+    pub fn looked_late(&mut self) {
+        self.load.pauses();
+    }
+
     /// CPUs that are online.
     pub fn machine(&self) -> u32 {
         self.schedule.topology().len()
@@ -234,8 +210,27 @@ impl Conductor {
         self.jobs.get(&job).ok_or(Refused::NoSuchJob(job))
     }
 
-    pub fn job_mut(&mut self, job: JobId) -> Result<&mut Job, Refused> {
+    pub(crate) fn job_mut(&mut self, job: JobId) -> Result<&mut Job, Refused> {
         self.jobs.get_mut(&job).ok_or(Refused::NoSuchJob(job))
+    }
+
+    /// A job that a test puts into a state by hand.
+    #[cfg(feature = "model")]
+    pub fn job_by_hand(&mut self, job: JobId) -> &mut Job {
+        self.jobs.get_mut(&job).expect("the test has registered it")
+    }
+
+    /// What a look at the processes of a job reads and writes; absent where the job has none.
+    pub fn reading(&mut self, job: JobId) -> Option<Reading<'_>> {
+        let job = self.jobs.get_mut(&job)?;
+        let Home { placement, members, listeners, leaving, .. } = job.home.as_mut()?;
+        let (owner_uid, signals) = (job.owner_uid, job.signals);
+        Some(Reading { owner_uid, signals, placement, leaving, members, listeners })
+    }
+
+    /// What came of a job of policy `auto`, to be noted; absent where the policy is another.
+    pub fn auto_mut(&mut self, job: JobId) -> Option<&mut Auto> {
+        self.jobs.get_mut(&job)?.auto.as_mut()
     }
 
     pub fn eligibility(&self, job: &Job) -> Eligibility {

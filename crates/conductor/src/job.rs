@@ -9,11 +9,8 @@ use gang_timetable::{
 use crate::{
     Activity, Crowded, Eligibility, Facts, Refused, Regroup, ShortLived, Width, Window,
     admission::Resources,
+    life::{STANDS_STILL, State},
 };
-
-/// Why single threads are refused in a job that is suspended.
-pub(crate) const SUSPENDED: &str =
-    "it is suspended, and a single thread cannot stand still: resume it first";
 
 /// A registered job.
 #[derive(Clone, Debug)]
@@ -126,6 +123,20 @@ pub struct Home {
     /// Processes, or single threads, that were detached and have not left yet: timetables may still
     /// have them, so they are on file, and the job is not over.
     pub leaving: Vec<u32>,
+}
+
+/// A job, as its processes are read: what it depends on which they are, and what is seen of them.
+#[derive(Debug)]
+pub struct Reading<'a> {
+    pub owner_uid: u32,
+    /// Its processes hear of its slots by signals.
+    pub signals: bool,
+    pub placement: &'a Placement,
+    /// Processes that were detached and have not left yet.
+    pub leaving: &'a [u32],
+    pub members: &'a mut Members,
+    /// Processes that hear of slots by signals.
+    pub listeners: &'a mut Vec<u32>,
 }
 
 impl Home {
@@ -241,8 +252,10 @@ impl Job {
     /// Refuses single threads in a job that does what is done to whole processes.
     pub fn permit_threads(&self, operation: &str) -> Result<(), Refused> {
         let reason = match (self.suspended, self.signals) {
-            (true, _) => SUSPENDED,
-            (_, true) => "it asks for signals, which go to whole processes: switch them off first",
+            (true, _) => State::Stopped.refusal(STANDS_STILL),
+            (_, true) => {
+                "it asks for signals, which go to whole processes: switch them off first".to_owned()
+            }
             (false, false) => return Ok(()),
         };
         Err(Refused::not_permitted(operation, reason))

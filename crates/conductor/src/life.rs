@@ -11,18 +11,24 @@
 //! Properties: a moment that the table refuses changes nothing. The record that a transition
 //! returns is all that is needed to release the job as it is after the transition.
 
+mod singles;
+mod table;
+
 use std::{collections::BTreeSet, path::Path};
 
 use gang_schedule::{Allowed, Event, JobId, Policy, Spec, UserId};
 use gang_timetable::{
     Action, Attributes, Controls, Members, Seen, Signal, Standing,
-    record::{Confinement, JoinedProcess, Placement, Record, Single},
+    record::{Confinement, JoinedProcess, Placement, Record},
 };
 
 use crate::{
     Auto, Conductor, Eligibility, Home, Job, Measure, Now, Refused, Suspension,
-    admission::Resources, job::SUSPENDED,
+    admission::Resources,
 };
+
+pub(crate) use table::STANDS_STILL;
+pub use table::{Cell, Moment, State, cell, permit};
 
 /// The record that is to be on file now, of a job that has processes.
 pub type Filed = Result<Option<Record>, Refused>;
@@ -34,166 +40,6 @@ pub const SINGLES_MAX: usize = 256;
 /// Groups from which the processes of a job may come, that of the first one included: all are on
 /// file, and the file is written anew for each newcomer.
 pub const ORIGINS_MAX: usize = 64;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum State {
-    /// The job has no process yet.
-    Registered,
-    /// Its first process is on its way into the job's groups.
-    Arriving,
-    Present,
-    /// Its user has suspended it.
-    Stopped,
-}
-
-impl State {
-    pub const ALL: [State; 4] =
-        [State::Registered, State::Arriving, State::Present, State::Stopped];
-
-    pub fn of(job: &Job) -> State {
-        match &job.home {
-            None => State::Registered,
-            Some(_) if job.suspended => State::Stopped,
-            Some(home) if home.coming.is_some() => State::Arriving,
-            Some(_) => State::Present,
-        }
-    }
-}
-
-/// The moments in the life of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Moment {
-    /// Its first process is going to move into its groups, and takes part meanwhile.
-    Attach,
-    /// The first process is there.
-    Arrive,
-    /// Processes or threads that are there become its members, as after a restart.
-    Join,
-    /// A further process comes.
-    Follow,
-    /// A process leaves.
-    Detach,
-    /// The process is out of the job's groups, or could not be moved.
-    Left,
-    /// A further single thread comes.
-    AddThread,
-    /// A single thread leaves.
-    DetachThread,
-    /// The job wants to run.
-    Wake,
-    /// The job has stopped wanting to run.
-    Sleep,
-    Suspend,
-    Resume,
-    /// Its processes hear of its slots by signals, or do so no more.
-    SetSignals,
-    /// Class, weight, CPUs, memory or disk.
-    Change,
-    /// Its processes are going to move to other groups, for another policy.
-    Move,
-    /// They have.
-    Moved,
-    /// Its memory is limited somewhere.
-    Confine,
-    /// Its programs read of its slots on a page.
-    OpenPage,
-    End,
-}
-
-impl Moment {
-    pub const ALL: [Moment; 19] = [
-        Moment::Attach,
-        Moment::Arrive,
-        Moment::Join,
-        Moment::Follow,
-        Moment::Detach,
-        Moment::Left,
-        Moment::AddThread,
-        Moment::DetachThread,
-        Moment::Wake,
-        Moment::Sleep,
-        Moment::Suspend,
-        Moment::Resume,
-        Moment::SetSignals,
-        Moment::Change,
-        Moment::Move,
-        Moment::Moved,
-        Moment::Confine,
-        Moment::OpenPage,
-        Moment::End,
-    ];
-}
-
-/// The outcome of a moment in a state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cell {
-    To(State),
-    /// Something changes, and the state does not.
-    Stays,
-    /// There is nothing to change.
-    Nothing,
-    /// The job does not have the process or thread.
-    Nobody,
-    Refused(&'static str),
-    /// The job is over.
-    Over,
-}
-
-/// The table.
-pub fn cell(state: State, moment: Moment) -> Cell {
-    use Cell::{Nobody, Nothing, Over, Stays, To};
-    use State::{Arriving, Present, Registered, Stopped};
-    const REFUSED_THREAD: Cell = Cell::Refused(SUSPENDED);
-    #[rustfmt::skip]
-    let cells = match moment {
-        //                      Registered     Arriving      Present        Stopped
-        Moment::Attach =>       [To(Arriving), Stays,        To(Arriving),  Stays],
-        Moment::Arrive =>       [Nothing,      To(Present),  Stays,         Stays],
-        Moment::Join =>         [To(Present),  Nothing,      Nothing,       Nothing],
-        Moment::Follow =>       [Nothing,      Stays,        Stays,         Stays],
-        Moment::Detach =>       [Nobody,       Stays,        Stays,         Stays],
-        Moment::Left =>         [Nothing,      Stays,        Stays,         Stays],
-        Moment::AddThread =>    [Nothing,      Stays,        Stays,         REFUSED_THREAD],
-        Moment::DetachThread => [Nobody,       Stays,        Stays,         Stays],
-        Moment::Wake =>         [Nothing,      Stays,        Stays,         Stays],
-        Moment::Sleep =>        [Stays,        Stays,        Stays,         Stays],
-        // Of one without processes the word is kept for the first that comes.
-        Moment::Suspend =>      [Stays,        To(Stopped),  To(Stopped),   Stays],
-        Moment::Resume =>       [Stays,        Stays,        Stays,         To(Present)],
-        Moment::SetSignals =>   [Stays,        Stays,        Stays,         Stays],
-        Moment::Change =>       [Stays,        Stays,        Stays,         Stays],
-        Moment::Move =>         [Nothing,      Stays,        Stays,         Stays],
-        Moment::Moved =>        [Nothing,      Stays,        Stays,         Stays],
-        Moment::Confine =>      [Stays,        Stays,        Stays,         Stays],
-        Moment::OpenPage =>     [Stays,        Stays,        Stays,         Stays],
-        Moment::End =>          [Over,         Over,         Over,          Over],
-    };
-    match state {
-        Registered => cells[0],
-        Arriving => cells[1],
-        Present => cells[2],
-        Stopped => cells[3],
-    }
-}
-
-/// Whether a moment changes anything of a job.
-///
-/// # Errors
-/// The table refuses it.
-pub fn permit(job: &Job, moment: Moment) -> Result<bool, Refused> {
-    match cell(State::of(job), moment) {
-        Cell::To(_) | Cell::Stays | Cell::Over => Ok(true),
-        Cell::Nothing => Ok(false),
-        Cell::Nobody => Err(Refused::NoSuchJob(job.id)),
-        Cell::Refused(reason) => {
-            let operation = match moment {
-                Moment::AddThread => format!("add a thread to job {}", job.id),
-                _ => format!("change job {}", job.id),
-            };
-            Err(Refused::not_permitted(operation, reason))
-        }
-    }
-}
 
 /// Processes or threads that leave their job.
 #[derive(Clone, Debug)]
@@ -461,77 +307,6 @@ impl Conductor {
         }
     }
 
-    /// The record to be on file before a single thread comes into a job; absent where the thread is
-    /// the first one.
-    pub fn with_thread(&self, id: JobId, single: Single) -> Filed {
-        let job = self.job(id)?;
-        job.permit_threads(&format!("add thread {} to job {id}", single.tid))?;
-        let Some(mut record) = job.record() else { return Ok(None) };
-        let Placement::Threads { threads } = &mut record.placement else {
-            return Err(Refused::mixed(id, false));
-        };
-        if threads.len() >= SINGLES_MAX {
-            let limit = "single threads of a job";
-            return Err(Refused::LimitReached { limit, maximum: SINGLES_MAX });
-        }
-        threads.push(single);
-        Ok(Some(record))
-    }
-
-    /// A further single thread comes; it is on file.
-    pub fn add_thread(&mut self, id: JobId, single: Single) -> Result<(), Refused> {
-        let job = self.job_mut(id)?;
-        if permit(job, Moment::AddThread)? {
-            if let Some(Placement::Threads { threads }) =
-                job.home.as_mut().map(|home| &mut home.placement)
-            {
-                threads.push(single);
-            }
-        }
-        // The timetables in force do not have it.
-        self.schedule.renew();
-        Ok(())
-    }
-
-    /// A single thread leaves its job. The thread stays on file until [`Conductor::set_threads`].
-    pub fn detach_thread(&mut self, id: JobId, tid: u32) -> Result<Leaver, Refused> {
-        let job = self.job_mut(id)?;
-        let gone = Refused::NoSuchThread(tid);
-        permit(job, Moment::DetachThread).map_err(|_| gone.clone())?;
-        let home = job.home.as_mut().ok_or(gone)?;
-        let mut actions = Vec::new();
-        let normal = home.members.default_of(tid);
-        home.members.let_go(&[tid], &mut actions);
-        home.leaving.push(tid);
-        self.order(actions.iter().cloned());
-        // The timetables in force still have it.
-        self.schedule.renew();
-        let gone_from = self.generation + 1;
-        let record = self.job(id)?.record();
-        Ok(Leaver { known: vec![tid], actions, normal, joined: None, gone_from, record })
-    }
-
-    /// The single threads that a job has now.
-    pub fn set_threads(&mut self, id: JobId, singles: &[Single]) -> Option<Record> {
-        let job = self.jobs.get_mut(&id)?;
-        if let Some(home) = &mut job.home {
-            if let Placement::Threads { threads } = &mut home.placement {
-                let is_kept = |single: &Single| {
-                    singles.contains(single) || home.leaving.contains(&single.tid)
-                };
-                threads.retain(is_kept);
-            }
-        }
-        job.record()
-    }
-
-    /// A single thread that was detached is in no timetable any more.
-    pub fn thread_has_left(&mut self, id: JobId, tid: u32) {
-        if let Some(home) = self.jobs.get_mut(&id).and_then(|job| job.home.as_mut()) {
-            home.leaving.retain(|&leaver| leaver != tid);
-        }
-    }
-
     /// Lets a job take part in the schedule.
     pub fn wake(&mut self, id: JobId) -> Result<(), Refused> {
         self.set_awake(id, Moment::Wake)
@@ -715,19 +490,4 @@ impl Conductor {
 fn origins_of(joined: &JoinedProcess) -> [Option<&Path>; 3] {
     let JoinedProcess { pid: _, origin, cpu_origin, memory_origin } = joined;
     [Some(origin), cpu_origin.as_deref(), memory_origin.as_deref()]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_cell_leads_to_a_state_of_the_table() {
-        for state in State::ALL {
-            for moment in Moment::ALL {
-                let is_over = cell(state, moment) == Cell::Over;
-                assert_eq!(is_over, moment == Moment::End, "{state:?} {moment:?}");
-            }
-        }
-    }
 }

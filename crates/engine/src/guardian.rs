@@ -95,7 +95,7 @@ pub fn watch(roots: &Roots, store: &Store, mut daemon: impl Read + AsFd, silence
             stuck = true;
             let found = release::all(roots, store);
             tracing::error!(?found, "the daemon is stuck: its jobs were released");
-            release::all_from_common_groups(store, || !has_news(&daemon));
+            release::all_from_common_groups(roots, store, || !has_news(&daemon));
             // For the case that it wakes up. A full socket holds such a byte already.
             let _ = send(&daemon, b".", SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
         }

@@ -17,6 +17,7 @@ pub mod recording;
 pub mod release;
 pub mod rivals;
 pub mod roster;
+mod salvage;
 pub mod shared_group;
 pub mod singles;
 pub mod store;

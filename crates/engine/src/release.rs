@@ -4,13 +4,17 @@
 //! it starts or stops; so do the service manager's stop command and the next `gang` command.
 //! Releasing what is released changes nothing, so that it may be done twice, and by two at once.
 
+mod clearing;
+
+pub use clearing::{dissolve, dissolve_common, sweep, unconfine};
+
 use std::{
     cell::{Cell, OnceCell},
     collections::BTreeSet,
     path::Path,
-    time::Duration,
 };
 
+use clearing::move_to_origin;
 use gang_linux::{
     Roots,
     cgroup::Group,
@@ -22,15 +26,14 @@ use gang_timetable::{
     Attributes, as_default,
     record::{Confinement, Placement, Record, Single},
 };
-use rustix::{io::Errno, process::Signal};
+use rustix::process::Signal;
 
 use crate::{
     bound::ProcessHandle,
     listeners, page,
     pins::{Pins, unpin},
-    shared_group,
     singles::{self, Listed, Others},
-    store::Store,
+    store::{Error, Store, Unreadable},
     thread,
 };
 
@@ -64,11 +67,17 @@ impl std::ops::AddAssign for Found {
 /// Releases all jobs on file: their programs run on, as if gangd did not exist. Threads that left
 /// their job by themselves come last: a job may have thousands of them.
 pub fn all(roots: &Roots, store: &Store) -> Found {
-    let (records, errors) = store.records();
-    for error in errors {
-        tracing::error!(%error, source = %error.source, "a job file is unreadable");
+    let on_file = OnFile::of(roots, store);
+    for (unreadable, record) in &on_file.jobs().unreadable {
+        let Error { path, source, .. } = &unreadable.error;
+        let (path, reason) = (path.display(), source);
+        match record {
+            Some(_) => {
+                tracing::error!(%path, %reason, "a job whose file is unreadable is released")
+            }
+            None => tracing::error!(%path, %reason, "an unreadable file names no job to release"),
+        }
     }
-    let on_file = OnFile { records: records.into(), ..OnFile::of(roots, store) };
     let mut found = Found::default();
     let mut released = Vec::new();
     for record in on_file.records() {
@@ -133,21 +142,49 @@ fn release_members(record: &Past<'_>, on_file: &OnFile<'_>) -> Found {
     found
 }
 
+/// The jobs on file, those among them whose records cannot be read.
+#[derive(Debug)]
+pub struct Jobs {
+    /// In order of id, each with what could be read of it.
+    pub records: Vec<Record>,
+    /// The files that are no records, each with what a release can know of its job.
+    pub unreadable: Vec<(Unreadable, Option<Record>)>,
+}
+
+impl Jobs {
+    /// All that are on file.
+    pub fn read(roots: &Roots, store: &Store) -> Jobs {
+        let (mut records, unreadable) = store.records();
+        let salvage = |file: Unreadable| {
+            let record = file.salvage(roots, store);
+            (file, record)
+        };
+        let unreadable: Vec<_> = unreadable.into_iter().map(salvage).collect();
+        records.extend(unreadable.iter().filter_map(|(_, record)| record.clone()));
+        records.sort_unstable_by_key(|record| record.id);
+        Jobs { records, unreadable }
+    }
+}
+
 /// The jobs on file, read where a release must know what is others'.
 struct OnFile<'a> {
     roots: &'a Roots,
     store: &'a Store,
-    records: OnceCell<Vec<Record>>,
+    jobs: OnceCell<Jobs>,
     members: OnceCell<Listed>,
 }
 
 impl OnFile<'_> {
     fn of<'a>(roots: &'a Roots, store: &'a Store) -> OnFile<'a> {
-        OnFile { roots, store, records: OnceCell::new(), members: OnceCell::new() }
+        OnFile { roots, store, jobs: OnceCell::new(), members: OnceCell::new() }
+    }
+
+    fn jobs(&self) -> &Jobs {
+        self.jobs.get_or_init(|| Jobs::read(self.roots, self.store))
     }
 
     fn records(&self) -> &[Record] {
-        self.records.get_or_init(|| self.store.records().0)
+        &self.jobs().records
     }
 
     /// The members of all jobs, listed once: reading the groups of many jobs takes long.
@@ -241,8 +278,8 @@ fn reset_controls(group: &Group) -> usize {
 /// them. The group that gangs have in common is idle as a whole. The next daemon makes it idle
 /// again; one that was stuck does so when it goes on. Moving many processes takes a while, and ends
 /// as soon as it is not `wanted` any more.
-pub fn all_from_common_groups(store: &Store, wanted: impl Fn() -> bool) {
-    for record in store.records().0 {
+pub fn all_from_common_groups(roots: &Roots, store: &Store, wanted: impl Fn() -> bool) {
+    for record in Jobs::read(roots, store).records {
         from_common_group(&record, &wanted);
     }
 }
@@ -293,25 +330,6 @@ fn remove_memory_limit(at: &Confinement) -> gang_linux::Result<()> {
         (None, Some(bytes)) => ("memory.max", bytes.to_string()),
     };
     Group::at(&at.group).write(file, limit)
-}
-
-/// Leaves no trace of a limit on the memory of a job; false where a group stays, as with
-/// [`dissolve`].
-pub fn unconfine(at: &Confinement) -> bool {
-    or_default(remove_memory_limit(at));
-    let Some(origin) = &at.origin else { return true };
-    let group = Group::at(&at.group);
-    // Others may be started while those that were found are moved.
-    for _ in 0..ROUNDS_MAX {
-        let processes = or_default(group.processes());
-        if processes.is_empty() {
-            break;
-        }
-        for pid in processes {
-            move_to_origin(pid, origin);
-        }
-    }
-    remove(&group)
 }
 
 /// The threads of a job are read again until none needs anything, at most so often. A thread may
@@ -487,130 +505,4 @@ fn release_to(tid: u32, normal: Attributes, record: &Past<'_>) -> bool {
 /// The CPUs that a job could have without gangd.
 fn everywhere(record: &Record) -> CpuSet {
     record.affinity.iter().copied().collect()
-}
-
-/// Puts the processes of a job back where they came from, and removes its groups. False where a
-/// process or a group stays for now: processes that were killed are in their groups until they have
-/// ended, and a daemon without descriptors moves nobody.
-pub fn dissolve(record: &Record) -> bool {
-    let Placement::Cgroup {
-        group,
-        origin,
-        cpu_group,
-        cpu_origin,
-        cpu_group_is_shared,
-        adopted,
-        memory,
-        other,
-    } = &record.placement
-    else {
-        return true;
-    };
-    let (group, other) = (Group::at(group), other.as_ref().map(Group::at));
-    let (mut processes, mut missed) = or_missed(group.processes());
-    for other in other.iter().filter(|other| other.has("cgroup.threads")) {
-        let (in_other, unread) = or_missed(other.processes());
-        processes.extend(in_other);
-        missed += unread;
-    }
-    let mut is_done = missed == 0;
-    for pid in processes {
-        let joined = record.joined.iter().find(|joined| joined.pid == pid);
-        if let (Some(origin), Some(_)) = (joined.and_then(|it| it.memory_origin.as_ref()), memory) {
-            is_done &= move_to_origin(pid, origin);
-        }
-        let cpu_origin = joined.and_then(|it| it.cpu_origin.as_ref()).or(cpu_origin.as_ref());
-        if let (Some(_), Some(origin)) = (cpu_group, cpu_origin) {
-            is_done &= move_to_origin(pid, origin);
-        }
-        if !adopted {
-            is_done &= move_to_origin(pid, joined.map_or(origin, |it| &it.origin));
-        }
-    }
-    if !adopted {
-        is_done &= remove(&group);
-    }
-    is_done &= other.as_ref().is_none_or(remove);
-    if let Some(at) = memory {
-        is_done &= unconfine(at);
-    }
-    if let (Some(cpu_group), false) = (cpu_group, cpu_group_is_shared) {
-        is_done &= remove(&Group::at(cpu_group));
-    }
-    is_done
-}
-
-/// How often, and how far apart, a group is tried to be removed: processes that were killed are in
-/// it until they have ended.
-const TRIES: u32 = 20;
-const BETWEEN_TRIES: Duration = Duration::from_millis(5);
-
-/// Removes a group; false where it has processes yet.
-fn remove(group: &Group) -> bool {
-    for _ in 0..TRIES {
-        if !group.remove_unused() {
-            if group.exists() {
-                let group = group.path().display();
-                tracing::warn!(%group, "a group of a job is left behind: it has groups of its own");
-            }
-            return true;
-        }
-        std::thread::sleep(BETWEEN_TRIES);
-    }
-    false
-}
-
-/// Clears away the files of jobs that have no process left, and the daemon's where no job has one.
-/// Returns how many jobs are still on file. For a daemon that is gone, after [`all`], which logs
-/// the files that cannot be read.
-pub fn sweep(roots: &Roots, store: &Store) -> usize {
-    let on_file = OnFile::of(roots, store);
-    let mut left = 0;
-    for record in on_file.records() {
-        if job_of(roots, store, record, &on_file).threads > 0 {
-            from_common_group(record, &|| true);
-            left += 1;
-            continue;
-        }
-        // The next sweep tries again.
-        left += usize::from(!dissolve(record) || store.remove(record.id).is_err());
-    }
-    if left == 0 {
-        dissolve_common(on_file.records());
-        store.destroy();
-    }
-    left
-}
-
-/// Removes the groups that the jobs of a daemon that is gone had in common, where nobody is in
-/// them.
-pub fn dissolve_common(records: &[Record]) {
-    for record in records {
-        let Placement::Cgroup { group, origin, cpu_group, adopted, .. } = &record.placement else {
-            continue;
-        };
-        // A gang that has a group for itself has it beside that of all gangs.
-        if let Some(root) = cpu_group.as_ref().and_then(|cpu_group| cpu_group.parent()) {
-            shared_group::remove(root);
-        }
-        let name = group.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        // That of a group below where its processes came from is not the daemon's.
-        let above = match name.rsplit_once("-job-") {
-            Some((of_all, _)) => Some(group.with_file_name(of_all)),
-            None => group.parent().filter(|parent| parent != origin).map(Path::to_owned),
-        };
-        if let (Some(above), false) = (above, adopted) {
-            let _ = Group::at(above).remove();
-        }
-    }
-}
-
-/// Moves a process to the group it came from, or to the nearest one above where that is gone; false
-/// where it lives and could not be moved. A group that takes no process leaves it where it is: one
-/// above might limit it less.
-fn move_to_origin(pid: u32, origin: &Path) -> bool {
-    let has_ended =
-        |error: gang_linux::Error| error.source.raw_os_error() == Some(Errno::SRCH.raw_os_error());
-    let nearest = origin.ancestors().map(Group::at).find(Group::exists);
-    nearest.is_some_and(|group| group.add(pid).map_or_else(has_ended, |()| true))
 }

@@ -24,7 +24,7 @@ use rustix::{
     io::Errno,
 };
 
-const NAME: &str = "gangd";
+pub(crate) const NAME: &str = "gangd";
 
 /// Absent where the kernel does not group real-time threads; then there is nothing to divide.
 const REALTIME: &str = "cpu.rt_runtime_us";

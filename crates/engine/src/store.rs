@@ -23,6 +23,16 @@ pub struct Error {
     pub source: io::Error,
 }
 
+/// A file of a job that is no record, or none that this version knows.
+#[derive(Debug)]
+pub struct Unreadable {
+    /// The number of the job, by the name of the file; absent where the directory cannot be listed.
+    pub job: Option<u64>,
+    /// As far as it can be read.
+    pub text: Vec<u8>,
+    pub error: Error,
+}
+
 /// Others come to a file that they know, and see no names of files.
 const DIRECTORY_MODE: u32 = 0o711;
 
@@ -108,26 +118,37 @@ impl Store {
     }
 
     /// All records, in order of id, and what could not be read.
-    pub fn records(&self) -> (Vec<Record>, Vec<Error>) {
-        let (mut records, mut errors) = (Vec::new(), Vec::new());
+    pub fn records(&self) -> (Vec<Record>, Vec<Unreadable>) {
+        let (mut records, mut unreadable) = (Vec::new(), Vec::new());
         let entries = match fs::read_dir(&self.directory) {
             Ok(entries) => entries,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return (records, errors),
-            Err(e) => return (records, vec![self.error("list", &self.directory, e)]),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return (records, unreadable),
+            Err(e) => {
+                let error = self.error("list", &self.directory, e);
+                return (records, vec![Unreadable { job: None, text: Vec::new(), error }]);
+            }
         };
         for path in entries.flatten().map(|entry| entry.path()) {
             if path.extension().is_none_or(|extension| extension != "json") {
                 continue;
             }
-            let text =
-                fs::read(&path).and_then(|text| Ok(serde_json::from_slice::<Record>(&text)?));
-            match text {
+            let (text, record) = match fs::read(&path) {
+                Ok(text) => {
+                    let record = serde_json::from_slice::<Record>(&text).map_err(io::Error::from);
+                    (text, record)
+                }
+                Err(e) => (Vec::new(), Err(e)),
+            };
+            match record {
                 Ok(record) => records.push(record),
-                Err(e) => errors.push(self.error("read", &path, e)),
+                Err(e) => {
+                    let job = path.file_stem().and_then(|name| name.to_str()?.parse().ok());
+                    unreadable.push(Unreadable { job, text, error: self.error("read", &path, e) });
+                }
             }
         }
         records.sort_unstable_by_key(|record| record.id);
-        (records, errors)
+        (records, unreadable)
     }
 
     /// Removes the store, unless there is a job in it.
@@ -155,11 +176,11 @@ impl Store {
         }
     }
 
-    fn path(&self, id: u64) -> PathBuf {
+    pub(crate) fn path(&self, id: u64) -> PathBuf {
         self.directory.join(format!("{id}.json"))
     }
 
-    fn error(&self, operation: &'static str, path: &Path, source: io::Error) -> Error {
+    pub(crate) fn error(&self, operation: &'static str, path: &Path, source: io::Error) -> Error {
         Error { operation, path: path.into(), source }
     }
 }
@@ -211,11 +232,14 @@ mod tests {
         }
         fs::write(store.directory().join("3.json"), "{").unwrap();
         fs::write(store.directory().join("4.new"), "{").unwrap();
-        let (records, errors) = store.records();
+        let (records, unreadable) = store.records();
         assert_eq!(records.iter().map(|r| r.id).collect::<Vec<_>>(), [2, 10]);
         assert_eq!(records[0], record(2, tree()));
-        assert_eq!(errors.len(), 1);
-        assert!(errors[0].to_string().contains("3.json"), "{}", errors[0]);
+        let [Unreadable { job: Some(3), text, error }] = &unreadable[..] else {
+            panic!("{unreadable:?}")
+        };
+        assert_eq!(text, b"{");
+        assert!(error.to_string().contains("3.json"), "{error}");
         store.remove(2).unwrap();
         store.remove(2).unwrap();
         assert_eq!(store.records().0.len(), 1);

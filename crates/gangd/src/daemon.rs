@@ -21,11 +21,8 @@ use crate::{
     cluster::Cluster,
     conduct::{client_priority::ClientPriority, requests::Handle},
     error::Error,
-    groups::{cgroups::Cgroups, watch::Watch},
-    history::History,
-    life::{
-        admission::Admission, deputies::Deputies, files::JobFiles, locks::JobLocks, prover::Prover,
-    },
+    history::{Ended, History},
+    life::{jobs::Jobs, prover::Prover},
     measure::measuring::Measuring,
     serve::command_lines::CommandLines,
     settings::{InForce, Settings},
@@ -43,25 +40,59 @@ pub struct Daemon {
     /// The way to the thread that decides.
     pub conductor: Handle,
     pub client_priority: Arc<ClientPriority>,
-    pub command_lines: CommandLines,
-    pub cgroups: Cgroups,
-    pub watch: Watch,
-    /// The queue, room and number of a new job.
-    pub admission: Admission,
-    pub files: JobFiles,
-    pub locks: JobLocks,
+    /// Carries out what the conductor decides about jobs.
+    pub jobs: Jobs,
+    /// Hears of jobs that have ended.
+    pub ended: EndedJobs,
     pub measuring: Measuring,
     /// Keeps the program that proves jobs of policy `auto`.
     pub prover: Prover,
-    /// Jobs that have ended; absent where none is kept.
-    pub history: Option<History>,
+    pub command_lines: CommandLines,
     pub checks: Checks,
-    /// Empty where Slurm does not hear of time out of slot.
-    pub slurm: OnceLock<Accounts>,
     /// Empty where this host is in no cluster.
     pub cluster: OnceLock<Cluster>,
-    /// Processes that stay in the groups which jobs have left.
-    pub deputies: Deputies,
+}
+
+/// Those who hear of jobs that have ended.
+pub struct EndedJobs {
+    /// Absent where none is kept.
+    history: Option<History>,
+    /// Empty where Slurm does not hear of time out of slot.
+    slurm: OnceLock<Accounts>,
+}
+
+impl EndedJobs {
+    pub fn new(history: Option<History>) -> EndedJobs {
+        EndedJobs { history, slurm: OnceLock::new() }
+    }
+
+    /// Slurm hears of them from now on.
+    pub fn account_to(&self, slurm: Accounts) {
+        let _ = self.slurm.set(slurm);
+    }
+
+    /// Never waits.
+    pub fn add(&self, ended: Ended) {
+        self.slurm.get().into_iter().for_each(|accounts| accounts.add(&ended));
+        if let Some(history) = &self.history {
+            history.add(ended);
+        }
+    }
+
+    /// The history that this daemon keeps, if it keeps one.
+    pub fn history(&self) -> Option<&History> {
+        self.history.as_ref()
+    }
+
+    /// Slurm hears what jobs that go on are owed, while the conductor can still be asked.
+    pub fn settle(&self) {
+        self.slurm.get().into_iter().for_each(Accounts::close);
+    }
+
+    /// All are in the history then.
+    pub fn close(&self) {
+        self.history.iter().for_each(History::close);
+    }
 }
 
 /// This daemon among the processes of the machine.

@@ -96,10 +96,10 @@ fn dispatch(args: &Args, starter: &mut Starter) -> anyhow::Result<()> {
     if args.release && args.keep_jobs {
         // A daemon that holds the lock cares for its jobs.
         if let Some(_lock) = SocketLock::take(&socket)? {
-            let (records, _) = store.records();
+            let on_file = release::Jobs::read(&roots, &store).records.len();
             let found = release::all(&roots, &store);
-            release::all_from_common_groups(&store, || true);
-            print_found(records.len(), found, "all are released, and on file for the next daemon");
+            release::all_from_common_groups(&roots, &store, || true);
+            print_found(on_file, found, "all are released, and on file for the next daemon");
         }
         return Ok(());
     }
@@ -185,7 +185,7 @@ fn release_leftovers(roots: &Roots, store: &Store, socket: &Path) -> anyhow::Res
             None => anyhow::bail!("a daemon runs at {}; nothing was released", socket.display()),
         }
     };
-    let (records, _) = store.records();
+    let records = release::Jobs::read(roots, store).records;
     let found = release::all(roots, store);
     for record in &records {
         release::dissolve(record);

@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use gang_conductor::{Conductor, Gaps};
-use gang_engine::{probe::Means, release, store::Store};
+use gang_engine::{probe::Means, store::Store};
 use gang_linux::{Roots, clock, descriptors, memory, own_files, process, sched};
 use gang_protocol::hash::fnv1a;
 use gang_schedule::{Gap, Schedule};
@@ -33,17 +33,14 @@ use crate::{
         state::State,
         survey,
     },
-    daemon::{Daemon, Instance},
+    daemon::{Daemon, EndedJobs, Instance},
     groups::{
         cgroups::Cgroups,
         watch::{Source, Watch},
     },
     guardian_keeper::{GuardianKeeper, Pulse},
     history::History,
-    life::{
-        admission::Admission, cleanup::Due, deputies::Deputies, files::JobFiles, job_ids::JobIds,
-        locks::JobLocks, prover::Prover,
-    },
+    life::{job_ids::JobIds, jobs::Jobs, prover::Prover},
     measure::measuring::Measuring,
     serve::{
         command_lines::CommandLines,
@@ -139,7 +136,7 @@ pub fn run(
     signal_hook::low_level::pipe::register(SIGHUP, reload_sender)
         .context("cannot handle signals")?;
     let history = open_history(socket, &settings, args);
-    let watch = Watch::new().context("cannot make an epoll")?;
+    let watch = Arc::new(Watch::new().context("cannot make an epoll")?);
     let writes_status = settings.status_file.unwrap_or_else(|| is_machines(socket, args));
     let last = history.as_ref().map_or(0, History::last_number);
     let daemon = Arc::new(Daemon {
@@ -150,19 +147,13 @@ pub fn run(
         instance: Instance::new(socket.into(), guardian_keeper.pid(), stop_sender),
         conductor,
         client_priority,
-        command_lines: CommandLines::default(),
-        cgroups,
-        watch,
-        admission: Admission::new(JobIds::of(socket, last)),
-        files: JobFiles::new(store),
-        locks: JobLocks::default(),
+        jobs: Jobs::new(cgroups, watch.clone(), JobIds::of(socket, last), store),
+        ended: EndedJobs::new(history),
         measuring: Measuring::default(),
         prover: Prover::default(),
-        history,
+        command_lines: CommandLines::default(),
         checks: Checks::default(),
-        slurm: OnceLock::new(),
         cluster: OnceLock::new(),
-        deputies: Deputies::default(),
     });
     daemon.restore();
     // A host has one daemon in its cluster, and not each that a user has started.
@@ -178,12 +169,12 @@ pub fn run(
     }
     if daemon.settings().slurm_account_time && may_join {
         let accounts = Accounts::start(&daemon).context("cannot start the thread of Slurm")?;
-        let _ = daemon.slurm.set(accounts);
+        daemon.ended.account_to(accounts);
     }
     let listener = lock.listen()?;
-    daemon.watch.add(Source::Listener, &listener)?;
-    daemon.watch.add(Source::Signal, &stop_receiver)?;
-    daemon.watch.add(Source::Reload, &reload)?;
+    watch.add(Source::Listener, &listener)?;
+    watch.add(Source::Signal, &stop_receiver)?;
+    watch.add(Source::Reload, &reload)?;
     let status_file = writes_status
         .then(|| StatusFile::start(status_file::path(socket), daemon.clone()))
         .transpose()
@@ -213,12 +204,7 @@ pub fn run(
     let ending = daemon.clone();
     let clearer = std::thread::Builder::new()
         .name("cleanup".into())
-        .spawn(move || {
-            std::iter::from_fn(|| ending.admission.cleanup.next()).for_each(|due| match due {
-                Due::End(job) => ending.end_if_over(job),
-                Due::ClearAway(remains) => ending.clear_remains(remains),
-            })
-        })
+        .spawn(move || ending.clear_ended())
         .context("cannot start the thread that clears jobs away")?;
     let moving = daemon.clone();
     let mover = std::thread::Builder::new()
@@ -230,11 +216,11 @@ pub fn run(
         .name("strays".into())
         .spawn(move || lowering.lower_strays(&to_lower))
         .context("cannot start the thread that lowers strays")?;
-    let waiting =
-        Waiting { daemon: &daemon, listener: &listener, stop: &stop_receiver, reload: &reload };
+    let (stop, reload) = (&stop_receiver, &reload);
+    let waiting = Waiting { daemon: &daemon, watch: &watch, listener: &listener, stop, reload };
     waiting.wait(&thread, &clients, args, &pulse)?;
     // All that are over are in the history, then; the others are released with the daemon.
-    daemon.admission.cleanup.close();
+    daemon.jobs.close();
     let _ = clearer.join();
     let _ = sd_notify::notify(false, &[NotifyState::Stopping]);
     drop(listener);
@@ -308,6 +294,7 @@ fn open_history(socket: &Path, settings: &Settings, args: &Args) -> Option<Histo
 /// The sources that the main thread waits for.
 struct Waiting<'a> {
     daemon: &'a Arc<Daemon>,
+    watch: &'a Watch,
     listener: &'a std::os::unix::net::UnixListener,
     stop: &'a UnixStream,
     reload: &'a UnixStream,
@@ -322,7 +309,7 @@ impl Waiting<'_> {
         args: &Args,
         pulse: &Pulse,
     ) -> anyhow::Result<()> {
-        let Waiting { daemon, listener, mut stop, mut reload } = *self;
+        let Waiting { daemon, watch, listener, mut stop, mut reload } = *self;
         let mut last_beat = pulse.beats();
         let mut idle_since: Option<Instant> = None;
         let mut tended = None;
@@ -333,7 +320,7 @@ impl Waiting<'_> {
             priority.renew();
             events.clear();
             match epoll::wait(
-                daemon.watch.epoll(),
+                watch.epoll(),
                 rustix::buffer::spare_capacity(&mut events),
                 Some(&clock::timespec(ROUND)),
             ) {
@@ -390,7 +377,7 @@ impl Waiting<'_> {
             tended = Some(Instant::now());
             let (has_jobs, had_jobs) = daemon.tend();
             if args.exit_when_idle {
-                let has_remains = daemon.admission.cleanup.has_remains();
+                let has_remains = daemon.jobs.has_remains();
                 let busy = clients.count() > 0 || has_jobs || has_remains;
                 idle_since = if busy { None } else { idle_since.or(Some(Instant::now())) };
                 let io_deadline = if had_jobs { IDLE_FOR } else { FIRST_JOB_WITHIN };
@@ -410,24 +397,17 @@ fn end(
     guardian_keeper: GuardianKeeper,
     lock: SocketLock,
 ) {
-    daemon.slurm.get().into_iter().for_each(Accounts::close);
+    daemon.ended.settle();
     daemon.cluster.get().into_iter().for_each(Cluster::close);
     daemon.conductor.stop();
     let _ = conductor.join();
     // They end with the conductor.
     helpers.into_iter().for_each(|helper| drop(helper.join()));
-    let (records, _) = daemon.files.store.records();
-    let found = release::all(&daemon.roots, &daemon.files.store);
-    for record in records {
-        daemon.clear_away(record);
-    }
-    daemon.cgroups.close();
+    let found = daemon.release_all();
     guardian_keeper.dismiss();
-    daemon.files.store.destroy();
+    daemon.jobs.store().destroy();
     lock.leave();
-    if let Some(history) = &daemon.history {
-        history.close();
-    }
+    daemon.ended.close();
     tracing::info!(jobs = found.jobs, threads = found.threads, "gangd ends; all programs run on");
 }
 

@@ -80,6 +80,25 @@ fn needs_root_killed_daemon_or_guardian_releases_all() {
 }
 
 #[test]
+fn needs_root_jobs_of_records_cut_short_are_released() {
+    with_each_backend(&[], |mut place| {
+        let jobs = Jobs::new(&place);
+        place.kill_daemon_and_guardian();
+        for entry in fs::read_dir(place.jobs_dir()).unwrap() {
+            let file = entry.unwrap().path();
+            if file.extension().is_some_and(|it| it == "json") {
+                let text = fs::read_to_string(&file).unwrap();
+                fs::write(&file, &text[..text.find("\"keeps_attributes\"").unwrap()]).unwrap();
+            }
+        }
+        place.start();
+        jobs.are_released("by the next daemon");
+        assert!(place.jobs().is_empty(), "they are no jobs any more");
+        assert_eq!(place.jobs_on_file(), 0);
+    });
+}
+
+#[test]
 fn needs_root_guardian_waits_for_a_slowly_dying_daemon() {
     if !has_backend("rt") {
         return;

@@ -77,9 +77,9 @@ fn plan(core: &mut Conductor, after_ms: u64) -> Effects {
 
 /// The thread of the job is seen with a policy that its owner chose.
 fn see(core: &mut Conductor, policy: SchedPolicy) {
-    let home = core.jobs.get_mut(&JOB).and_then(|job| job.home.as_mut()).unwrap();
+    let reading = core.reading(JOB).unwrap();
     let priority = policy.is_realtime().into();
-    home.members.note_attributes(PID, &Attributes { policy, priority, ..Attributes::other(0) });
+    reading.members.note_attributes(PID, &Attributes { policy, priority, ..Attributes::other(0) });
     core.was_read(JOB);
 }
 
@@ -146,7 +146,7 @@ fn overtaken_orders_do_not_go_along() {
         if is_ordinary_again {
             see(&mut core, SchedPolicy::Other);
         }
-        core.schedule.renew();
+        core.renew_plans();
         recorder.with_timetables.clear();
         plan(&mut core, 50).carry_out(&mut recorder);
         let carried_out: usize = recorder.with_timetables.iter().map(|it| affinities(it)).sum();

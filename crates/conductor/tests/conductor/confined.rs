@@ -15,9 +15,9 @@ fn cpus(text: &str) -> CpuSet {
 /// The daemon reads the job, so long after the beginning.
 fn reads(core: &mut Conductor, after_ns: u64, affinity: &str) {
     let now = Now { utc_ns: NOW.utc_ns + after_ns, monotonic_ns: NOW.monotonic_ns + after_ns };
-    let online = core.schedule.topology().set().clone();
-    let home = core.jobs.get_mut(&JOB).and_then(|job| job.home.as_mut()).unwrap();
-    home.members.see_cpus(PID, cpus(affinity), false, &online);
+    let online = core.schedule().topology().set().clone();
+    let reading = core.reading(JOB).unwrap();
+    reading.members.see_cpus(PID, cpus(affinity), false, &online);
     core.saw_members_of(JOB);
     core.begin_step(now);
 }
@@ -26,13 +26,13 @@ fn reads(core: &mut Conductor, after_ns: u64, affinity: &str) {
 fn changes_are_planned_with_but_not_too_often() {
     let mut core = in_state(State::Present);
     reads(&mut core, 0, "3");
-    assert_eq!(core.jobs[&JOB].spec.allowed, Allowed::within(cpus("3")));
-    assert!(core.schedule.is_changed());
+    assert_eq!(core.jobs()[&JOB].spec.allowed, Allowed::within(cpus("3")));
+    assert!(core.schedule().is_changed());
     reads(&mut core, CHANGES_EVERY_NS / 2, "2");
-    assert_eq!(core.jobs[&JOB].spec.allowed, Allowed::within(cpus("3")), "too soon");
+    assert_eq!(core.jobs()[&JOB].spec.allowed, Allowed::within(cpus("3")), "too soon");
     assert!(core.is_confined_anew(JOB));
     reads(&mut core, CHANGES_EVERY_NS, "2");
-    assert_eq!(core.jobs[&JOB].spec.allowed, Allowed::within(cpus("2")));
+    assert_eq!(core.jobs()[&JOB].spec.allowed, Allowed::within(cpus("2")));
     // There and back is no change.
     reads(&mut core, CHANGES_EVERY_NS + 1, "1");
     reads(&mut core, CHANGES_EVERY_NS + 2, "2");
@@ -45,20 +45,20 @@ fn job_without_its_cpus_is_with_the_rest_and_says_why() {
     core.change(JOB, |spec, _| spec.min_cpus = 2).unwrap();
     reads(&mut core, 0, "3");
     let few = Unplaceable::TooFew { min_cpus: 2, cpus: cpus("3") };
-    assert_eq!(core.jobs[&JOB].unplaceable, Some(few));
-    assert_eq!(core.eligibility(&core.jobs[&JOB]), Eligibility::Unplaceable);
+    assert_eq!(core.jobs()[&JOB].unplaceable, Some(few));
+    assert_eq!(core.eligibility(&core.jobs()[&JOB]), Eligibility::Unplaceable);
     for fill in [true, false] {
-        let standing = core.jobs[&JOB].standing_out_of_row(fill, core.machine());
+        let standing = core.jobs()[&JOB].standing_out_of_row(fill, core.machine());
         assert_eq!(standing, Standing::Released, "it has to run to choose other CPUs");
-        assert!(core.jobs[&JOB].is_with_rest(fill, core.machine()));
+        assert!(core.jobs()[&JOB].is_with_rest(fill, core.machine()));
     }
     core.change(JOB, |spec, _| spec.min_cpus = 1).unwrap();
-    assert_eq!(core.eligibility(&core.jobs[&JOB]), Eligibility::TakesTurns);
+    assert_eq!(core.eligibility(&core.jobs()[&JOB]), Eligibility::TakesTurns);
     core.change_topology(Topology::flat(3)).unwrap();
     let offline = Unplaceable::Offline { cpus: cpus("3") };
-    assert_eq!(core.jobs[&JOB].unplaceable, Some(offline));
+    assert_eq!(core.jobs()[&JOB].unplaceable, Some(offline));
     reads(&mut core, CHANGES_EVERY_NS, "0-2");
-    assert_eq!(core.eligibility(&core.jobs[&JOB]), Eligibility::TakesTurns);
+    assert_eq!(core.eligibility(&core.jobs()[&JOB]), Eligibility::TakesTurns);
 }
 
 #[test]
@@ -68,11 +68,11 @@ fn threads_of_a_job_without_its_cpus_are_load() {
         let of_jobs = vec![(JOB, Runnable::exactly(2))];
         let counted = Counted { all: 3, of_daemon: 1, of_jobs };
         (0..3).for_each(|_| core.count(NOW, &counted));
-        core.schedule.load()
+        core.schedule().load()
     };
     assert_eq!(count(&mut core), 0, "they have the slots of a gang");
     core.change(JOB, |spec, _| spec.min_cpus = 2).unwrap();
     reads(&mut core, 0, "3");
-    assert_eq!(core.eligibility(&core.jobs[&JOB]), Eligibility::Unplaceable);
+    assert_eq!(core.eligibility(&core.jobs()[&JOB]), Eligibility::Unplaceable);
     assert_eq!(count(&mut core), 2, "they have the time of the rest");
 }

@@ -9,16 +9,16 @@ use gang_conductor::{
 use gang_schedule::{Config, JobId, Policy, Topology};
 use gang_timetable::{Action, Attributes, Seen, Standing, THREADS_MAX, Timetable};
 
-use crate::one::{JOB, NOW, PID, candidate, cgroup, conductor_of, home, in_state};
+use crate::one::{JOB, NOW, PID, candidate, cgroup, conductor_of, home, in_state, set};
 
 const OTHER: JobId = JobId(2);
 
 /// The daemon reads a job, which has so many threads from a number on.
 fn reads(core: &mut Conductor, id: JobId, first: u32, threads: u32) {
-    let home = core.jobs.get_mut(&id).and_then(|job| job.home.as_mut()).unwrap();
+    let reading = core.reading(id).unwrap();
     let now = Attributes::other(0);
     let tids: Vec<u32> = (first..first + threads).collect();
-    home.members.update(&tids, |tid| {
+    reading.members.update(&tids, |tid| {
         let cpus = (0..4).collect();
         Some(Seen { tid, now, cpus, were_given: false, original: None, started_by: None })
     });
@@ -40,7 +40,7 @@ fn plans_with_measured(core: &mut Conductor, after_ms: u64, measured: &BTreeSet<
     let now = later(after_ms);
     core.begin_step(now);
     core.follow_thread_limit();
-    core.schedule.renew();
+    core.renew_plans();
     let due = core.due(now, 1, 1_000_000, NewThreads::Of([JOB].into()));
     let Due::Plan { resume_ns, new_threads, .. } = due else { panic!("{due:?}") };
     let (mut planning, _) = core.begin(now, resume_ns, new_threads, Followed::default());
@@ -62,7 +62,7 @@ fn two_gangs(threads: [u32; 2]) -> Conductor {
 }
 
 fn eligibilities(core: &Conductor) -> [Eligibility; 2] {
-    [JOB, OTHER].map(|id| core.eligibility(&core.jobs[&id]))
+    [JOB, OTHER].map(|id| core.eligibility(&core.jobs()[&id]))
 }
 
 #[test]
@@ -82,9 +82,9 @@ fn larger_one_of_two_takes_no_turns_until_it_is_smaller() {
     let mut core = two_gangs([3_000, 2_000]);
     assert!(plans(&mut core, 0).notes.contains(&Note::Crowded(JOB)));
     assert_eq!(eligibilities(&core), [TooManyThreads, TakesTurns]);
-    let is_with_rest = |fill| core.jobs[&JOB].is_with_rest(fill, core.machine());
+    let is_with_rest = |fill| core.jobs()[&JOB].is_with_rest(fill, core.machine());
     assert_eq!([true, false].map(is_with_rest), [false, true], "where gangs do not fill");
-    let crowded = core.jobs[&JOB].crowded.clone().unwrap();
+    let crowded = core.jobs()[&JOB].crowded.clone().unwrap();
     assert_eq!((crowded.size, crowded.size_max), (3_000, 1_748));
     assert_eq!((crowded.takes_ns, crowded.others_ns), (750_000, 500_000));
     let effects = plans(&mut core, 40);
@@ -110,7 +110,7 @@ fn reads_later(core: &mut Conductor, after_ms: u64, threads: u32) {
 }
 
 fn is_crowded(core: &Conductor) -> bool {
-    core.jobs[&JOB].crowded.is_some()
+    core.jobs()[&JOB].crowded.is_some()
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn crowded_job_that_does_not_fit_alone_stays_so() {
     reads_later(&mut core, 60_000, 12_000);
     assert!(is_crowded(&core));
     // An eighth fewer than all of an edge.
-    assert_eq!(core.jobs[&JOB].crowded.as_ref().unwrap().size_max, 3_500);
+    assert_eq!(core.jobs()[&JOB].crowded.as_ref().unwrap().size_max, 3_500);
     reads_later(&mut core, 60_000, 3_500);
     assert!(!is_crowded(&core));
 }
@@ -150,8 +150,8 @@ fn crowded_job_takes_turns_again_once_the_other_takes_none() {
             "suspended" => drop(core.suspend(NOW, OTHER, Suspension::Own).unwrap()),
             "none" => drop(core.change(OTHER, |spec, _| spec.policy = Policy::None).unwrap()),
             _ => {
-                let crowded = core.jobs[&JOB].crowded.clone();
-                core.jobs.get_mut(&OTHER).unwrap().crowded = crowded;
+                let crowded = core.jobs()[&JOB].crowded.clone();
+                core.job_by_hand(OTHER).crowded = crowded;
             }
         }
         reads_later(&mut core, 20_001, 3_000);
@@ -176,10 +176,10 @@ fn crowded_job_takes_turns_again_once_actions_take_less() {
 fn crowded_job_takes_turns_again_once_an_edge_has_more_time() {
     let mut core = two_gangs([3_000, 2_000]);
     plans(&mut core, 0);
-    core.settings.limits.edge_ns += 300_000;
+    set(&mut core, |settings| settings.limits.edge_ns += 300_000);
     reads_later(&mut core, 10_000, 3_000);
     assert!(is_crowded(&core), "an eighth must be to spare");
-    core.settings.limits.edge_ns += 100_000;
+    set(&mut core, |settings| settings.limits.edge_ns += 100_000);
     reads_later(&mut core, 10_000, 3_000);
     assert!(!is_crowded(&core));
 }
@@ -191,7 +191,7 @@ fn action_that_takes_longer_leaves_room_for_fewer() {
     core.saw_cost(NOW.monotonic_ns + 1, || panic!("it was measured just now"));
     assert_eq!(core.actions_max(), 500);
     assert!(plans(&mut core, 0).notes.contains(&Note::Crowded(JOB)));
-    assert_eq!(core.jobs[&JOB].crowded.as_ref().unwrap().takes_ns, 750_000);
+    assert_eq!(core.jobs()[&JOB].crowded.as_ref().unwrap().takes_ns, 750_000);
 }
 
 #[test]
@@ -213,8 +213,8 @@ fn job_over_the_limit_keeps_others_raised_while_it_uses_cpu() {
 
 /// The processes of the job have so many threads now.
 fn has_threads(core: &mut Conductor, count: usize) {
-    let home = core.jobs.get_mut(&JOB).and_then(|job| job.home.as_mut()).unwrap();
-    home.members.admit(&mut vec![PID], count);
+    let reading = core.reading(JOB).unwrap();
+    reading.members.admit(&mut vec![PID], count);
 }
 
 #[test]
@@ -240,11 +240,11 @@ fn gang_again_in_no_timetable_is_paused_at_once() {
     core.was_read(JOB);
     core.publish(planning, &BTreeSet::new(), &BTreeSet::new(), 0.0, || 30_000);
     assert_eq!(eligibilities(&core), [Eligibility::TooFewCpus, Eligibility::TakesTurns]);
-    assert!(!core.planned_gangs().contains(&JOB) && !core.schedule.is_changed());
+    assert!(!core.planned_gangs().contains(&JOB) && !core.schedule().is_changed());
     core.follow_thread_limit();
-    assert!(core.schedule.is_changed(), "plans come at once");
+    assert!(core.schedule().is_changed(), "plans come at once");
     plans(&mut core, 1_201);
-    assert_eq!(core.jobs[&JOB].standing, Standing::Paused);
+    assert_eq!(core.jobs()[&JOB].standing, Standing::Paused);
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn gang_with_too_many_threads_is_lowered_though_no_row_has_it() {
         core.was_read(JOB);
         let none = BTreeSet::new();
         let effects = core.publish(planning, &none, &none, 0.0, || 30_000);
-        assert_eq!(core.eligibility(&core.jobs[&JOB]), Eligibility::TooManyThreads);
+        assert_eq!(core.eligibility(&core.jobs()[&JOB]), Eligibility::TooManyThreads);
         let is_lowered = |timetable: &Timetable| {
             let first = timetable.edges.first();
             let parts = first.into_iter().filter(|edge| edge.at_ns == timetable.from_ns);

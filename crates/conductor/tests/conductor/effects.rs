@@ -58,12 +58,12 @@ fn too_many_threads_after(plans: usize) -> Effects {
         let (utc_ns, monotonic_ns) = (NOW.utc_ns + passed_ns, NOW.monotonic_ns + passed_ns);
         let now = Now { utc_ns, monotonic_ns };
         core.begin_step(now);
-        core.schedule.renew();
+        core.renew_plans();
         let due = core.due(now, 1, 1_000_000, NewThreads::None);
         let Due::Plan { resume_ns, new_threads, .. } = due else { continue };
         let (mut planning, _) = core.begin(now, resume_ns, new_threads, Followed::default());
         if made == plans {
-            let members = &mut core.jobs.get_mut(&JOB).unwrap().home.as_mut().unwrap().members;
+            let members = core.reading(JOB).unwrap().members;
             members.admit(&mut vec![PID], THREADS_MAX + 1);
             core.was_read(JOB);
             core.take_effects();
@@ -100,7 +100,7 @@ fn gaps_are_those_between_slots_of_raised_gangs() {
     let effects = planned(&mut core);
     let gap = core.gap_of_raised().unwrap();
     assert!(gap == effects.planned.unwrap().config.gap && gap.length_ns > 0, "{gap:?}");
-    core.job_mut(JOB).unwrap().in_slot = InSlot::Uncontended;
+    core.job_by_hand(JOB).in_slot = InSlot::Uncontended;
     assert_eq!(core.gap_of_raised(), None, "it is left to Linux");
 }
 
@@ -111,7 +111,7 @@ fn each_switcher_has_the_timetable_of_the_plans() {
     assert_eq!(effects.timetables.len(), 4);
     let planned = effects.planned.map(|it| (it.from_ns, it.until_ns)).unwrap();
     for timetable in &effects.timetables {
-        assert_eq!(timetable.generation, core.generation);
+        assert_eq!(timetable.generation, core.generation());
         assert_eq!((timetable.from_ns, timetable.until_ns), planned);
         assert!(timetable.edges.iter().all(|edge| (planned.0..planned.1).contains(&edge.at_ns)));
         assert!(timetable.immediate.is_empty(), "orders are the carrier's");
@@ -176,9 +176,9 @@ fn pages_are_written_where_slots_have_changed() {
             core.open_page(JOB).unwrap();
             said = None;
         }
-        core.schedule.renew();
+        core.renew_plans();
         let Some(effects) = planned_at(&mut core, Now { utc_ns, monotonic_ns }) else { continue };
-        let slots = core.jobs[&JOB].slots;
+        let slots = core.jobs()[&JOB].slots;
         let is_said = said.replace(slots) == Some(slots);
         let expected = if is_said { vec![] } else { vec![(JOB, slots)] };
         assert_eq!(effects.slots, expected, "after {passed_ns} ns");
@@ -203,8 +203,8 @@ fn same_inputs_have_same_effects() {
 fn threads_that_the_kernel_would_end_are_raised_without_real_time() {
     let mut core = in_state(State::Present);
     let members = |core: &mut Conductor, is_limited| {
-        let home = core.jobs.get_mut(&JOB).unwrap().home.as_mut().unwrap();
-        home.members.note_rt_limit(PID, is_limited);
+        let reading = core.reading(JOB).unwrap();
+        reading.members.note_rt_limit(PID, is_limited);
     };
     members(&mut core, true);
     let effects = planned(&mut core);

@@ -47,6 +47,13 @@ pub fn conductor_of(config: Config, has_common_group: bool) -> Conductor {
     Conductor::new(setup, settings, schedule)
 }
 
+/// An administrator changes the settings.
+pub fn set(core: &mut Conductor, change: impl FnOnce(&mut Tunables)) {
+    let mut settings = core.settings().clone();
+    change(&mut settings);
+    core.reconfigure(settings, None);
+}
+
 pub fn candidate(cpus: u32) -> Candidate {
     Candidate {
         name: "job".into(),
@@ -102,6 +109,6 @@ pub fn in_state(state: State) -> Conductor {
     if state == State::Stopped {
         core.suspend(NOW, JOB, Suspension::Own).unwrap();
     }
-    assert_eq!(State::of(&core.jobs[&JOB]), state);
+    assert_eq!(State::of(&core.jobs()[&JOB]), state);
     core
 }

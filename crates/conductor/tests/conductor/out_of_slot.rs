@@ -84,7 +84,7 @@ fn job_of_slurm_does_not_wait_for_gangs_of_its_owner_that_have_no_limit() {
     for (other, waits) in [(None, false), (Some("7"), false), (Some("8"), true)] {
         let (mut core, jobs) = with_gangs(&[4, 4]);
         for (id, slurm_job) in jobs.iter().zip([Some("7"), other]) {
-            core.job_mut(*id).unwrap().slurm_job = slurm_job.map(str::to_owned);
+            core.job_by_hand(*id).slurm_job = slurm_job.map(str::to_owned);
         }
         run(&mut core, 0, 4 * SECOND);
         let (in_slot, out_of_slot) = times(&core, jobs[0]);

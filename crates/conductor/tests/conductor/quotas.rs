@@ -1,12 +1,12 @@
 //! Quotas of users: jobs and promises.
 
 use gang_conductor::{
-    Candidate, Conductor, Limits, Now, Refused,
+    Accounts, Candidate, Conductor, Now, Refused,
     admission::{LAPSES_AFTER_NS, Resources},
 };
 use gang_schedule::JobId;
 
-use crate::one::{JOB, NOW, PID, STARTED, candidate, cgroup, conductor, home};
+use crate::one::{JOB, NOW, PID, STARTED, candidate, cgroup, conductor, home, set};
 
 fn of(owner_uid: u32) -> Candidate {
     Candidate { owner_uid, ..candidate(1) }
@@ -21,8 +21,7 @@ fn promised(core: &mut Conductor, mem_bytes: u64) -> JobId {
 #[test]
 fn jobs_are_left_for_the_next_user() {
     let mut core = conductor();
-    core.settings.limits.jobs = 16;
-    core.settings.limits.jobs_per_user = 16;
+    set(&mut core, |it| (it.limits.jobs, it.limits.jobs_per_user) = (16, 16));
     let mut taken = |uid| (0..16).take_while(|_| core.register(NOW, of(uid)).is_ok()).count();
     assert_eq!([taken(1), taken(2), taken(3), taken(1)], [8, 4, 2, 0]);
     let refused = core.register(NOW, of(1)).unwrap_err();
@@ -33,12 +32,12 @@ fn jobs_are_left_for_the_next_user() {
 #[test]
 fn limits_of_users_do_not_hold_the_daemons_user() {
     let mut core = conductor();
-    core.settings.limits = Limits { jobs_per_user: 2, cpus_per_user: 4, ..core.settings.limits };
+    set(&mut core, |it| (it.limits.jobs_per_user, it.limits.cpus_per_user) = (2, 4));
     let taken = |core: &mut Conductor, uid| {
         (0..9).take_while(|_| core.register(NOW, of(uid)).is_ok()).count()
     };
     assert_eq!(taken(&mut core, 1000), 2);
-    core.settings.accounts = core.settings.accounts.clone().of_daemon(1000);
+    set(&mut core, |it| it.accounts = it.accounts.clone().of_daemon(1000));
     assert_eq!(taken(&mut core, 1000), 6);
     assert!(core.change(JOB, |spec, _| spec.cpus = 64).is_ok());
 }
@@ -46,8 +45,8 @@ fn limits_of_users_do_not_hold_the_daemons_user() {
 #[test]
 fn numbers_of_one_person_count_together() {
     let mut core = conductor();
-    core.settings.limits.jobs = 16;
-    core.settings.accounts = gang_conductor::Accounts::new(vec![], [(100_000..=165_535, 1000)]);
+    let accounts = Accounts::new(vec![], [(100_000..=165_535, 1000)]);
+    set(&mut core, |it| (it.limits.jobs, it.accounts) = (16, accounts));
     let taken = (0..16u32).take_while(|it| core.register(NOW, of(100_000 + it)).is_ok()).count();
     assert_eq!(taken, 8);
     assert!(core.register(NOW, of(1000)).is_err() && core.register(NOW, of(1001)).is_ok());

@@ -27,9 +27,9 @@ fn gang_where(has_common_group: bool) -> Conductor {
 }
 
 fn read(core: &mut Conductor, tids: &[u32]) {
-    let home = core.jobs.get_mut(&JOB).and_then(|job| job.home.as_mut()).unwrap();
+    let reading = core.reading(JOB).unwrap();
     let cpus: CpuSet = (0..4).collect();
-    home.members.update(tids, |tid| {
+    reading.members.update(tids, |tid| {
         let now = Attributes::other(0);
         let (cpus, original) = (cpus.clone(), None);
         Some(Seen { tid, now, cpus, were_given: false, original, started_by: None })
@@ -67,7 +67,7 @@ fn plan(core: &mut Conductor, after_ms: u64) -> Effects {
 }
 
 fn mode(core: &Conductor) -> InSlot {
-    core.jobs[&JOB].in_slot
+    core.jobs()[&JOB].in_slot
 }
 
 /// Whether timetables make threads real-time ones, and whether they set what weighs the gang.
@@ -107,7 +107,7 @@ fn gang_of_short_lived_threads_is_weighed_as_a_whole() {
     assert_eq!(core.regroup(JOB), None);
     let effects = plan(&mut core, 200);
     assert_eq!((changes(&effects), effects.regroups), ((false, true), vec![]));
-    assert_eq!(core.short_lived_gang(&core.jobs[&JOB]), Some(ShortLivedGang::Weighed));
+    assert_eq!(core.short_lived_gang(&core.jobs()[&JOB]), Some(ShortLivedGang::Weighed));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn gang_that_cannot_return_is_weighed_as_a_whole() {
     core.cannot_regroup(NOW, JOB).unwrap();
     let effects = plan(&mut core, 200);
     assert_eq!((changes(&effects), mode(&core)), ((false, true), InSlot::Weighed));
-    assert!(core.jobs[&JOB].home.as_ref().unwrap().members.controls.weigh());
+    assert!(core.jobs()[&JOB].home.as_ref().unwrap().members.controls.weigh());
 }
 
 #[test]
@@ -156,10 +156,10 @@ fn gang_that_cannot_move_is_switched_by_thread() {
     let mut core = gang();
     bustle(&mut core, 3);
     assert_eq!(plan(&mut core, 0).regroups, [JOB]);
-    assert_eq!(core.short_lived_gang(&core.jobs[&JOB]), None, "nobody knows yet");
+    assert_eq!(core.short_lived_gang(&core.jobs()[&JOB]), None, "nobody knows yet");
     core.cannot_regroup(NOW, JOB).unwrap();
     assert_eq!((changes(&plan(&mut core, 100)), mode(&core)), ((true, false), InSlot::Exclusive));
-    assert_eq!(core.short_lived_gang(&core.jobs[&JOB]), Some(ShortLivedGang::Unweighed));
+    assert_eq!(core.short_lived_gang(&core.jobs()[&JOB]), Some(ShortLivedGang::Unweighed));
     assert!(plan(&mut core, 59_000).regroups.is_empty(), "not yet");
     bustle(&mut core, 3);
     assert_eq!(plan(&mut core, 60_000).regroups, [JOB]);
@@ -191,11 +191,10 @@ fn gang_without_a_group_to_itself_is_never_weighed() {
         (adopted(Some("cpu/gangd")), true, true),
     ] {
         let mut core = gang_where(has_common_group);
-        let home = core.jobs.get_mut(&JOB).and_then(|job| job.home.as_mut()).unwrap();
-        home.placement = placement.clone();
+        core.job_by_hand(JOB).home.as_mut().unwrap().placement = placement.clone();
         bustle(&mut core, 3);
         assert_eq!(!plan(&mut core, 0).regroups.is_empty(), can, "{placement:?}");
-        let how = core.short_lived_gang(&core.jobs[&JOB]);
+        let how = core.short_lived_gang(&core.jobs()[&JOB]);
         assert_eq!(how, (!can).then_some(ShortLivedGang::Unweighed), "{placement:?}");
     }
 }
@@ -213,7 +212,7 @@ fn gang_that_stands_still_or_loses_a_process_stays() {
     assert_eq!(plan(&mut core, 200).regroups, [JOB]);
     core.change(JOB, |spec, _| spec.policy = gang_schedule::Policy::None).unwrap();
     assert_eq!(core.regroup(JOB), None, "Linux alone schedules it");
-    assert_eq!(State::of(&core.jobs[&JOB]), State::Present);
+    assert_eq!(State::of(&core.jobs()[&JOB]), State::Present);
 }
 
 #[test]
@@ -221,13 +220,13 @@ fn gang_without_slots_moves_for_its_limits_as_well() {
     let mut core = gang();
     core.change(JOB, |spec, _| spec.min_cpus = 2).unwrap();
     plan(&mut core, 0);
-    let online = core.schedule.topology().set().clone();
-    let home = core.jobs.get_mut(&JOB).and_then(|job| job.home.as_mut()).unwrap();
-    home.members.see_cpus(PID, [3].into_iter().collect(), false, &online);
+    let online = core.schedule().topology().set().clone();
+    let reading = core.reading(JOB).unwrap();
+    reading.members.see_cpus(PID, [3].into_iter().collect(), false, &online);
     core.saw_members_of(JOB);
     bustle(&mut core, 2);
     assert!(plan(&mut core, 100).regroups.is_empty(), "it has no slots to be weighed in");
-    assert_eq!(core.eligibility(&core.jobs[&JOB]), Eligibility::Unplaceable);
+    assert_eq!(core.eligibility(&core.jobs()[&JOB]), Eligibility::Unplaceable);
     core.move_for_limits(JOB, Some(Regroup::ToCaller));
     assert_eq!(plan(&mut core, 200).regroups, [JOB]);
     assert_eq!(core.regroup(JOB).map(|it| it.0), Some(Regroup::ToCaller));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gang_conductor::{
-    AgreedEntries, Conductor, Due, Eligibility, Followed, Limits, NewThreads, Now, Part, Refused,
+    AgreedEntries, Conductor, Due, Eligibility, Followed, NewThreads, Now, Part, Refused,
 };
 use gang_schedule::{
     Class, CpuSet, Entry, JobId, Policy, Refusal, Topology, Unplaceable, UserId, clock as slices,
@@ -11,7 +11,7 @@ use gang_schedule::{
 };
 use gang_timetable::Standing;
 
-use crate::one::{JOB, NOW, candidate, cgroup, conductor, home};
+use crate::one::{JOB, NOW, candidate, cgroup, conductor, home, set};
 
 const PART: JobId = JobId::FIRST_SPANNING;
 const MS: u64 = 1_000_000;
@@ -63,7 +63,7 @@ fn slots(core: &mut Conductor, job: JobId, ms: std::ops::Range<u64>) -> BTreeMap
         let now = after(at * MS);
         plan(core, now);
         let slice = slice_of(core, now);
-        let slot = core.schedule.plan_of(slice).and_then(|plan| plan.slot(job)).cloned();
+        let slot = core.schedule().plan_of(slice).and_then(|plan| plan.slot(job)).cloned();
         slots.extend(slot.map(|slot| (slice, slot.cpus)));
     }
     slots
@@ -102,10 +102,10 @@ fn entries_give_no_slot_to_a_part_of_another_nonce() {
     let mut core = with_part("b");
     let from = slice_of(&core, NOW);
     core.follow_entries(vec![entries(from, "a", &[0, 1, 2, 3])]).unwrap();
-    assert_eq!(core.jobs[&PART].unplaceable, Some(Unplaceable::NoEntries));
+    assert_eq!(core.jobs()[&PART].unplaceable, Some(Unplaceable::NoEntries));
     assert_eq!(slots(&mut core, PART, 0..200), BTreeMap::new());
     // Nor to a local job, whatever its number.
-    assert_eq!(core.schedule.entries().lists().flat_map(|it| &it.entries).count(), 0);
+    assert_eq!(core.schedule().entries().lists().flat_map(|it| &it.entries).count(), 0);
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn part_that_comes_after_its_entries_has_its_slots() {
     let from = slice_of(&core, NOW);
     core.follow_entries(vec![entries(from, "a", &[0, 1, 2, 3])]).unwrap();
     core.enter_part(NOW, part("a")).unwrap();
-    assert_eq!(core.jobs[&PART].unplaceable, None);
+    assert_eq!(core.jobs()[&PART].unplaceable, None);
     core.join(NOW, PART, home(cgroup())).unwrap();
     assert!(slots(&mut core, PART, 0..200).len() > 5);
 }
@@ -122,22 +122,22 @@ fn part_that_comes_after_its_entries_has_its_slots() {
 #[test]
 fn part_without_entries_is_left_to_linux() {
     let mut core = with_part("a");
-    let eligibility = |core: &Conductor| core.eligibility(&core.jobs[&PART]);
-    assert_eq!(core.jobs[&PART].unplaceable, Some(Unplaceable::NoEntries));
+    let eligibility = |core: &Conductor| core.eligibility(&core.jobs()[&PART]);
+    assert_eq!(core.jobs()[&PART].unplaceable, Some(Unplaceable::NoEntries));
     slots(&mut core, PART, 0..100);
     assert_eq!(eligibility(&core), Eligibility::Unplaceable);
-    assert_eq!(core.jobs[&PART].standing, Standing::Released);
+    assert_eq!(core.jobs()[&PART].standing, Standing::Released);
 
     let from = slice_of(&core, after(100 * MS));
     core.follow_entries(vec![entries(from, "a", &[0])]).unwrap();
     slots(&mut core, PART, 100..400);
     assert_eq!(eligibility(&core), Eligibility::TakesTurns);
-    assert_ne!(core.jobs[&PART].standing, Standing::Released);
+    assert_ne!(core.jobs()[&PART].standing, Standing::Released);
 
     core.follow_entries(Vec::new()).unwrap();
     slots(&mut core, PART, 400..1200);
     assert_eq!(eligibility(&core), Eligibility::Unplaceable);
-    assert_eq!(core.jobs[&PART].standing, Standing::Released);
+    assert_eq!(core.jobs()[&PART].standing, Standing::Released);
 }
 
 #[test]
@@ -146,32 +146,32 @@ fn part_waits_for_entries_to_come_and_for_none_that_are_over() {
     let [now, soon, later] = [0, 400, 800].map(|ms| slice_of(&core, after(ms * MS)));
     let none = |from_slice| AgreedEntries { from_slice, frame: 1, entries: Vec::new() };
     core.follow_entries(vec![none(now), entries(soon, "a", &[0]), none(later)]).unwrap();
-    assert_eq!(core.jobs[&PART].unplaceable, None, "it has entries later");
+    assert_eq!(core.jobs()[&PART].unplaceable, None, "it has entries later");
     let has = slots(&mut core, PART, 0..1600);
     assert!(!has.is_empty() && has.keys().all(|slice| (soon..later).contains(slice)), "{has:?}");
-    assert_eq!(core.jobs[&PART].unplaceable, Some(Unplaceable::NoEntries));
-    assert_eq!(core.jobs[&PART].standing, Standing::Released);
+    assert_eq!(core.jobs()[&PART].unplaceable, Some(Unplaceable::NoEntries));
+    assert_eq!(core.jobs()[&PART].standing, Standing::Released);
 
     // The clock is set back to where they are to come.
     let back = Now { monotonic_ns: NOW.monotonic_ns + 1700 * MS, ..after(100 * MS) };
     plan(&mut core, back);
-    assert_eq!(core.jobs[&PART].unplaceable, None);
+    assert_eq!(core.jobs()[&PART].unplaceable, None);
 }
 
 #[test]
 fn part_enters_once() {
     let mut core = with_part("a");
-    let before = format!("{:?}", core.jobs[&PART]);
+    let before = format!("{:?}", core.jobs()[&PART]);
     core.enter_part(NOW, Part { weight: 7, ..part("a") }).unwrap();
     let refused = core.enter_part(NOW, part("b")).unwrap_err();
     assert_eq!(refused, Refused::Policy(Refusal::DuplicateJob { job: PART }));
-    assert_eq!(format!("{:?}", core.jobs[&PART]), before);
+    assert_eq!(format!("{:?}", core.jobs()[&PART]), before);
 
     let local = Part { job: JobId(PART.0 - 1), ..part("a") };
     assert_eq!(core.enter_part(NOW, local.clone()), Err(Refused::NoSuchJob(local.job)));
     let narrow = Part { job: JobId(PART.0 + 1), cpus: 0, ..part("a") };
     assert!(matches!(core.enter_part(NOW, narrow), Err(Refused::Policy(_))));
-    assert_eq!(core.jobs.len(), 1);
+    assert_eq!(core.jobs().len(), 1);
 }
 
 #[test]
@@ -182,13 +182,13 @@ fn number_comes_back_once_no_timetable_has_its_earlier_part() {
     slots(&mut core, PART, 0..100);
     assert!(core.planned_gangs().contains(&PART));
     core.end(PART).unwrap();
-    assert_eq!(core.schedule.entries().lists().flat_map(|it| &it.entries).count(), 0);
+    assert_eq!(core.schedule().entries().lists().flat_map(|it| &it.entries).count(), 0);
     let refused = core.enter_part(NOW, part("b")).unwrap_err();
     assert!(matches!(refused, Refused::NotPermitted { .. }), "{refused:?}");
     slots(&mut core, PART, 100..200);
     core.enter_part(NOW, part("b")).unwrap();
     core.join(NOW, PART, home(cgroup())).unwrap();
-    assert_eq!(core.jobs[&PART].standing, Standing::Released);
+    assert_eq!(core.jobs()[&PART].standing, Standing::Released);
     assert_eq!(slots(&mut core, PART, 200..400), BTreeMap::new(), "of another nonce");
 }
 
@@ -198,7 +198,7 @@ fn entries_that_overlap_change_nothing() {
     let from = slice_of(&core, NOW);
     let good = entries(from, "a", &[0]);
     core.follow_entries(vec![good.clone()]).unwrap();
-    let before = core.schedule.entries().clone();
+    let before = core.schedule().entries().clone();
     let mut bad = good.clone();
     // Of jobs without a part here, too.
     for job in [7, 8] {
@@ -208,17 +208,17 @@ fn entries_that_overlap_change_nothing() {
     let frame = AgreedEntries { frame: 0, ..good.clone() };
     for wrong in [vec![bad], vec![good.clone(), good], vec![frame]] {
         assert!(core.follow_entries(wrong).is_err());
-        assert_eq!(*core.schedule.entries(), before);
+        assert_eq!(*core.schedule().entries(), before);
     }
     core.enter_part(NOW, Part { job: JobId(PART.0 + 7), ..part("") }).unwrap();
-    assert_eq!(*core.schedule.entries(), before);
+    assert_eq!(*core.schedule().entries(), before);
 }
 
 #[test]
 fn local_numbers_are_not_moved_by_parts() {
     let mut core = with_part("a");
     assert_eq!(core.register(NOW, candidate(1)), Ok(JOB));
-    let record = core.jobs[&PART].record().unwrap();
+    let record = core.jobs()[&PART].record().unwrap();
     let mut next = conductor();
     next.restore(NOW, &record, home(cgroup()).members).unwrap();
     assert_eq!(next.register(NOW, candidate(1)), Ok(JOB));
@@ -232,8 +232,7 @@ fn local_numbers_are_not_moved_by_parts() {
 #[test]
 fn parts_count_against_the_limits_of_their_user() {
     let mut core = conductor();
-    let limits = Limits { jobs: 16, jobs_per_user: 4, ..core.settings.limits };
-    core.settings.limits = limits;
+    set(&mut core, |it| (it.limits.jobs, it.limits.jobs_per_user) = (16, 4));
     let mut enter = |at| core.enter_part(NOW, Part { job: JobId(PART.0 + at), ..part("a") });
     let entered = (0..9).take_while(|&at| enter(at).is_ok()).count();
     assert_eq!(entered, 4);
@@ -244,7 +243,7 @@ fn parts_count_against_the_limits_of_their_user() {
 #[test]
 fn cpus_of_parts_count_against_the_limit_of_their_user() {
     let mut core = conductor();
-    core.settings.limits = Limits { cpus_per_user: 5, ..core.settings.limits };
+    set(&mut core, |it| it.limits.cpus_per_user = 5);
     let mut enter = |at| core.enter_part(NOW, Part { job: JobId(PART.0 + at), ..part("a") });
     assert_eq!([enter(0), enter(1)], [Ok(()), Ok(())]);
     let limit = "CPUs of all jobs of a user";
@@ -267,13 +266,13 @@ fn part_that_uses_no_cpu_stays() {
 #[test]
 fn restored_part_spans() {
     let core = with_part("a");
-    let record = core.jobs[&PART].record().unwrap();
+    let record = core.jobs()[&PART].record().unwrap();
     assert_eq!(record.nonce.as_deref(), Some("a"));
     let mut next = conductor();
     next.restore(NOW, &record, home(cgroup()).members).unwrap();
-    assert_eq!(next.jobs[&PART].record().unwrap(), record);
-    assert!(next.jobs[&PART].spec.spanning);
-    assert_eq!(next.jobs[&PART].unplaceable, Some(Unplaceable::NoEntries), "none came yet");
+    assert_eq!(next.jobs()[&PART].record().unwrap(), record);
+    assert!(next.jobs()[&PART].spec.spanning);
+    assert_eq!(next.jobs()[&PART].unplaceable, Some(Unplaceable::NoEntries), "none came yet");
     assert_eq!(slots(&mut next, PART, 0..100), BTreeMap::new());
     let from = slice_of(&next, NOW);
     next.follow_entries(vec![entries(from, "a", &[0, 1, 2, 3])]).unwrap();
@@ -292,11 +291,11 @@ fn first_open_slice_is_to_come_and_beyond_plans_that_stand() {
         // It differs each time, so that plans are taken back.
         let rows: &[u32] = if at % 2 == 0 { &[0] } else { &[1, 2] };
         core.follow_entries(vec![entries(from, "a", rows)]).unwrap();
-        let last = core.schedule.plans().last().map(|plan| plan.slice);
+        let last = core.schedule().plans().last().map(|plan| plan.slice);
         assert!(last < Some(open), "{last:?} stands, and {open} is open: {now:?}");
         plan(&mut core, now);
         // As where threads came that no timetable has.
-        core.schedule.renew();
+        core.renew_plans();
         core.planned_within(took_ns);
     }
 }
@@ -312,7 +311,7 @@ fn class_and_weight_of_a_part_change() {
     let record = filed.unwrap().unwrap();
     assert_eq!((record.class.as_str(), record.weight), ("standby", 7));
     assert_eq!(record.nonce.as_deref(), Some("a"));
-    let spec = core.schedule.spec(PART).unwrap();
+    let spec = core.schedule().spec(PART).unwrap();
     assert_eq!((spec.class, spec.weight, spec.spanning), (Class::Standby, 7, true));
     // Its slots are those of its entries all the same.
     assert_eq!(slots(&mut core, PART, 160..320).len(), before);

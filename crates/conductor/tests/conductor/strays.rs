@@ -9,7 +9,7 @@ use gang_conductor::{
 use gang_schedule::JobId;
 use gang_timetable::{Attributes, Standing, Thread};
 
-use crate::one::{JOB, NOW, PID, STARTED, candidate, cgroup, conductor, home, in_state};
+use crate::one::{JOB, NOW, PID, STARTED, candidate, cgroup, conductor, home, in_state, set};
 
 const MS: u64 = 1_000_000;
 const BEAT_NS: u64 = 200 * MS;
@@ -21,7 +21,7 @@ fn after(ns: u64) -> Now {
 /// A conductor whose only job stands still.
 fn with_paused_job(now: Now) -> Conductor {
     let mut core = in_state(State::Stopped);
-    core.job_mut(JOB).unwrap().standing = Standing::Paused;
+    core.job_by_hand(JOB).standing = Standing::Paused;
     core.begin_step(now);
     core
 }
@@ -65,8 +65,10 @@ fn look_is_due_once_and_again_after_a_rest() {
 #[test]
 fn look_is_at_some_jobs_in_turn() {
     let mut core = conductor();
-    core.settings.limits.jobs_per_user = 400;
-    (core.settings.limits.jobs, core.settings.limits.cpus_per_user) = (400, 400);
+    set(&mut core, |settings| {
+        let limits = &mut settings.limits;
+        (limits.jobs, limits.jobs_per_user, limits.cpus_per_user) = (400, 400, 400);
+    });
     let jobs: BTreeSet<JobId> = (1..=100).map(JobId).collect();
     for &id in &jobs {
         let threads: Vec<Thread> = match id.0 {
@@ -84,7 +86,7 @@ fn look_is_at_some_jobs_in_turn() {
         if id.0 < 60 {
             core.suspend(NOW, id, Suspension::Own).unwrap();
         }
-        core.job_mut(id).unwrap().standing = Standing::Paused;
+        core.job_by_hand(id).standing = Standing::Paused;
     }
     core.begin_step(NOW);
     core.take_effects();
@@ -100,7 +102,7 @@ fn look_is_at_some_jobs_in_turn() {
     assert_eq!(core.strays_due(now), []);
     for looks in 1.. {
         let at = look(&mut core, &mut now);
-        let threads = |id: &JobId| core.jobs[id].home.as_ref().unwrap().members.threads().len();
+        let threads = |id: &JobId| core.jobs()[id].home.as_ref().unwrap().members.threads().len();
         let threads: usize = at.iter().map(threads).sum();
         assert!(at.len() <= JOBS_AT_ONCE && threads <= 2 * 4096, "{}, {threads}", at.len());
         let of_raised = at.iter().filter(|id| planned.contains(id)).count();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use gang_conductor::{
-    Conductor, Refused, Suspension,
+    Conductor, Effects, Refused, Suspension,
     life::{Cell, Moment, ORIGINS_MAX, State, cell},
 };
 use gang_schedule::{Policy, Topology};
@@ -83,11 +83,11 @@ fn move_that_is_refused_changes_nothing() {
     core.change(JOB, |spec, _| (spec.policy, spec.min_cpus) = (Policy::None, 2)).unwrap();
     // A CPU goes while processes move.
     core.change_topology(Topology::flat(1)).unwrap();
-    let before = format!("{:?}", core.jobs[&JOB]);
+    let before = format!("{:?}", core.jobs()[&JOB]);
     let there = cgroup().with_other(Some("other".into()));
     let controls = Controls { in_idle_group: true, ..Controls::default() };
     assert!(core.moved(JOB, Policy::Gang, there, controls).is_err(), "it needs two CPUs");
-    assert_eq!(format!("{:?}", core.jobs[&JOB]), before);
+    assert_eq!(format!("{:?}", core.jobs()[&JOB]), before);
 }
 
 #[test]
@@ -123,9 +123,9 @@ fn each_moment_does_in_each_state_what_the_table_says() {
     for state in State::ALL {
         for moment in Moment::ALL {
             let mut core = in_state(state);
-            let before = format!("{:?}", core.jobs[&JOB]);
+            let before = format!("{:?}", core.jobs()[&JOB]);
             let result = happen(&mut core, moment);
-            let after = core.jobs.get(&JOB).map(|job| (State::of(job), format!("{job:?}")));
+            let after = core.jobs().get(&JOB).map(|job| (State::of(job), format!("{job:?}")));
             let case = format!("{state:?} {moment:?}: {result:?}");
             match (cell(state, moment), after) {
                 (Cell::To(next), Some((now, _))) => {
@@ -140,8 +140,15 @@ fn each_moment_does_in_each_state_what_the_table_says() {
                     assert!(result.is_ok(), "{case}");
                     assert_eq!(after, before, "{case}");
                 }
-                (Cell::Nobody | Cell::Refused(_), Some((_, after))) => {
+                (Cell::Nobody, Some((_, after))) => {
                     assert!(result.is_err(), "{case}");
+                    assert_eq!(after, before, "{case}");
+                }
+                (Cell::Refused(why), Some((_, after))) => {
+                    let Err(Refused::NotPermitted { reason, .. }) = result else {
+                        panic!("{case}")
+                    };
+                    assert_eq!(reason, format!("it {}, and {why}", state.phrase()), "{case}");
                     assert_eq!(after, before, "{case}");
                 }
                 (Cell::Over, None) => assert!(result.is_ok(), "{case}"),
@@ -170,10 +177,10 @@ fn the_record_says_where_a_job_is_before_anything_is_done() {
     let leaver = core.detach(JOB, (PID, STARTED), &[PID]).unwrap();
     assert_eq!(leaver.known, [PID]);
     assert!(leaver.record.is_some(), "on file until it has left");
-    assert_eq!(leaver.gone_from, core.generation + 1, "the timetables in force have it");
-    assert_eq!(core.jobs[&JOB].home.as_ref().unwrap().leaving, [PID]);
+    assert_eq!(leaver.gone_from, core.generation() + 1, "the timetables in force have it");
+    assert_eq!(core.jobs()[&JOB].home.as_ref().unwrap().leaving, [PID]);
     core.has_left(JOB, PID, true).unwrap();
-    assert!(core.jobs[&JOB].home.as_ref().unwrap().leaving.is_empty());
+    assert!(core.jobs()[&JOB].home.as_ref().unwrap().leaving.is_empty());
 }
 
 #[test]
@@ -183,25 +190,55 @@ fn suspended_job_takes_no_single_threads() {
     let threads = Placement::Threads { threads: vec![single(PID)] };
     let refused = core.join(NOW, JOB, home(threads)).unwrap_err();
     assert!(format!("{refused:?}").contains("resume it first"), "{refused:?}");
-    assert!(core.jobs[&JOB].home.is_none());
+    assert!(core.jobs()[&JOB].home.is_none());
+}
+
+/// Somebody suspends a job, and somebody else adds a single thread to it, before the next plan.
+#[test]
+fn second_of_two_exclusive_requests_is_refused() {
+    let threads = || home(Placement::Threads { threads: vec![single(PID)] });
+    let suspend = |core: &mut Conductor| core.suspend(NOW, JOB, Suspension::Own).map(drop);
+    let add = |core: &mut Conductor| core.join(NOW, JOB, threads()).map(drop);
+    let refused = |operation: &str, reason: &str| {
+        Err(Refused::not_permitted(format!("{operation} job {JOB}"), reason))
+    };
+    let no_thread = refused(
+        "add single threads to",
+        "it is suspended, and a single thread cannot stand still: resume it first",
+    );
+    let no_standstill =
+        refused("suspend", "it is of single threads, and only whole processes can stand still");
+    type Request<'a> = &'a dyn Fn(&mut Conductor) -> Result<(), Refused>;
+    let cases: [(Request<'_>, Request<'_>, _); 2] =
+        [(&suspend, &add, no_thread), (&add, &suspend, no_standstill)];
+    for (first, second, answer) in cases {
+        let mut core = in_state(State::Registered);
+        core.begin_step(NOW);
+        first(&mut core).unwrap();
+        let before = format!("{:?}", core.jobs()[&JOB]);
+        core.take_effects();
+        assert_eq!(second(&mut core), answer);
+        assert_eq!(format!("{:?}", core.jobs()[&JOB]), before);
+        assert_eq!(format!("{:?}", core.take_effects()), format!("{:?}", Effects::default()));
+    }
 }
 
 #[test]
 fn job_is_restored_as_it_was_or_not_at_all() {
     let mut core = in_state(State::Stopped);
     core.set_signals(JOB, true).unwrap();
-    let record = core.jobs[&JOB].record().unwrap();
+    let record = core.jobs()[&JOB].record().unwrap();
 
     let mut next = conductor();
     next.restore(NOW, &record, home(cgroup()).members).unwrap();
-    assert_eq!(next.jobs[&JOB].record().unwrap(), record);
+    assert_eq!(next.jobs()[&JOB].record().unwrap(), record);
 
     // A job of single threads is never suspended.
     let threads = Placement::Threads { threads: vec![single(PID)] };
     let record = gang_timetable::record::Record { placement: threads, ..record };
     let mut next = conductor();
     assert!(next.restore(NOW, &record, home(cgroup()).members).is_err());
-    assert!(next.jobs.is_empty(), "nothing of it is there");
+    assert!(next.jobs().is_empty(), "nothing of it is there");
     assert!(next.register(NOW, candidate(1)).is_ok());
 
     let strange = gang_timetable::record::Record { class: "royal".into(), ..record };

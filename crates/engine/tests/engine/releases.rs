@@ -487,7 +487,7 @@ fn release_takes_jobs_out_of_the_idle_group() {
         (*cpu_group, *cpu_origin) = (Some(shared.clone()), Some(origin.clone()));
     }
     let store = store_of(root.path(), &[record(1, of_v1.clone())]);
-    release::all_from_common_groups(&store, || false);
+    release::all_from_common_groups(&Roots::default(), &store, || false);
     assert_eq!(
         read(&origin.join("cgroup.procs")),
         "",
@@ -533,6 +533,51 @@ fn leftovers_of_a_killed_daemon_are_swept() {
     }
     assert_eq!(release::sweep(&Roots::default(), &store), 0);
     assert_eq!(fs::read_dir(store.directory()).unwrap().count(), 2);
+}
+
+/// Another version of gangd wrote one record, two are cut short, and of one nothing is left.
+#[test]
+fn jobs_of_unreadable_records_are_released() {
+    if !may_leave_idle() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let mut sleepers = [(); 4].map(|()| Sleeper::start());
+    let tids = sleepers.each_ref().map(|it| it.0.id());
+    tids.iter().for_each(|&tid| sched::set(tid, &sched::Attributes::idle(0)).unwrap());
+    let started = |tid| process::stat(Path::new("/proc"), tid).unwrap().start_ticks;
+    let group = directory.path().join("gangd/job-1");
+    let freeze = frozen(&group, &[]);
+    fs::write(group.join("cgroup.threads"), format!("{}\n", tids[0])).unwrap();
+    let tree = |tid| Placement::Tree { processes: vec![(tid, started(tid))] };
+    let placements = [in_group(&group), tree(tids[1]), tree(tids[2]), tree(tids[3])];
+    let records: Vec<Record> = (1..).zip(placements).map(|(id, at)| record(id, at)).collect();
+    let store = store_of(directory.path(), &records);
+    let file = |id: u64| store.directory().join(format!("{id}.json"));
+    fs::write(file(1), read(&file(1)).replace("\"weight\": 100", "\"weight\": \"heavy\"")).unwrap();
+    let text = read(&file(2));
+    fs::write(file(2), &text[..text.find("\"normal\"").unwrap() + 20]).unwrap();
+    // Its members are on file elsewhere.
+    fs::write(file(3), &read(&file(3))[..40]).unwrap();
+    let mut pins = Pins::create(&store.pins(3)).unwrap();
+    pins.set_members(clock::boot_ticks(), [tids[2]].into_iter()).unwrap();
+    fs::write(file(4), "").unwrap();
+    assert!(store.records().0.is_empty());
+
+    let found = release::all(&Roots::default(), &store);
+    let policies = tids.map(|tid| sched::get(tid).unwrap().policy);
+    use SchedPolicy::{Idle, Other};
+    assert_eq!(policies, [Other, Other, Other, Idle]);
+    assert_eq!((found.jobs, found.lowered, found.paused, read(&freeze)), (3, 3, 1, "0".into()));
+    // They are cleared away as others are. Files that lead to nobody stay.
+    assert_eq!(release::sweep(&Roots::default(), &store), 3);
+    for sleeper in &mut sleepers {
+        sleeper.0.kill().unwrap();
+        sleeper.0.wait().unwrap();
+    }
+    fs::remove_dir_all(&group).unwrap();
+    assert_eq!(release::sweep(&Roots::default(), &store), 0);
+    assert_eq!([1, 2, 3, 4].map(|id| file(id).exists()), [false, false, true, true]);
 }
 
 #[test]

@@ -98,7 +98,7 @@ pub fn all(daemon: &Daemon) -> Result<Found, Error> {
 
 fn of_everything(daemon: &Daemon) -> Result<Found, Error> {
     let (plans, mut violations) = of_plans(daemon)?;
-    let slice_ns = daemon.conductor.ask(|state| state.core.schedule.config().slice_ns)?;
+    let slice_ns = daemon.conductor.ask(|state| state.core.schedule().config().slice_ns)?;
     let mut ledger = Ledger::default();
     let mut subjects = 0;
     for look in 1..=LOOKS_MAX {
@@ -139,7 +139,7 @@ fn look_at_all(daemon: &Daemon, ledger: &mut Ledger) -> Result<usize, Error> {
 fn of_plans(daemon: &Daemon) -> Result<Found, Error> {
     for _ in 0..LOOKS_AT_PLANS {
         let planned = daemon.conductor.ask(|state| {
-            let forecast = &state.core.schedule;
+            let forecast = state.core.schedule();
             let last = forecast.plans().last().filter(|_| !forecast.is_changed())?;
             Some((Schedule::clone(forecast), last.clone()))
         })?;
@@ -204,13 +204,13 @@ type Sight = (u64, Option<String>);
 impl Picture {
     /// A picture of some jobs, with nothing to look at.
     fn of(backend: Backend, state: &State, jobs: &[JobId]) -> Picture {
-        let schedule = &state.core.schedule;
+        let schedule = state.core.schedule();
         let (fill, machine) = (schedule.config().fill, state.core.machine());
-        let jobs = jobs.iter().filter_map(|id| state.core.jobs.get(id));
+        let jobs = jobs.iter().filter_map(|id| state.core.jobs().get(id));
         Picture {
             backend,
             config: Config {
-                gap: state.core.gaps.published(clock::utc_ns()),
+                gap: state.core.gaps().published(clock::utc_ns()),
                 ..schedule.config().clone()
             },
             machine: schedule.topology().cpus().iter().map(|cpu| cpu.id).collect(),
@@ -221,9 +221,9 @@ impl Picture {
 
     /// The next jobs with what can be looked at of them, and where the one after these begins.
     fn portion(backend: Backend, state: &State, from: Bookmark) -> (Picture, Option<Bookmark>) {
-        let (fill, machine) = (state.core.schedule.config().fill, state.core.machine());
+        let (fill, machine) = (state.core.schedule().config().fill, state.core.machine());
         let (mut jobs, mut room, mut next) = (Vec::new(), PORTION, None);
-        for job in state.core.jobs.range(from.job..).map(|(_, job)| job) {
+        for job in state.core.jobs().range(from.job..).map(|(_, job)| job) {
             let seen = if job.id == from.job { from.subjects } else { 0 };
             if room == 0 {
                 next = Some(Bookmark { job: job.id, subjects: 0 });

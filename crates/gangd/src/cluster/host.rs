@@ -89,7 +89,7 @@ impl ThisHost {
             slice_ns: daemon.settings().schedule.slice_ns,
             clock,
             given: Vec::new(),
-            file: daemon.files.store.entries(),
+            file: daemon.jobs.store().entries(),
             filed: String::new(),
             revision: 0,
             names: Names::start(),
@@ -272,7 +272,7 @@ impl Host for ThisHost {
                 job.home.as_ref()?;
                 Some(Seen { job: job.id, nonce: job.nonce.clone()? })
             };
-            let parts = state.core.jobs.values().filter_map(part);
+            let parts = state.core.jobs().values().filter_map(part);
             (state.core.load_beside_spanning(), parts.collect::<Vec<_>>())
         });
         // A conductor that cannot be asked says nothing of its jobs.

@@ -208,7 +208,7 @@ impl Cluster {
         };
         let shared = Arc::<Shared>::default();
         shared.state().unreachable = Some("it was not asked yet".to_owned());
-        shared.state().ranks = Ranks::read(daemon.files.store.ranks());
+        shared.state().ranks = Ranks::read(daemon.jobs.store().ranks());
         let quality = clock::Clock::start(daemon.settings().clock)?;
         let host = host::ThisHost::new(daemon, &shared, me.name.clone(), columns, quality);
         let of = settings.clone();

@@ -196,7 +196,7 @@ impl Daemon {
     fn has_part(&self, job: JobId) -> Result<bool, Error> {
         Ok(self
             .conductor
-            .ask(move |state| state.core.jobs.get(&job).is_some_and(|job| job.nonce.is_some()))?)
+            .ask(move |state| state.core.jobs().get(&job).is_some_and(|job| job.nonce.is_some()))?)
     }
 
     /// A process could not be added to a job. Of one that lapsed, the reason says so to its owner.

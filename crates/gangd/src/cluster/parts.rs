@@ -174,8 +174,8 @@ impl Keeper {
                 let unplaceable = unplaceable.map(ToString::to_string);
                 Some((job.id, Here { part, has_processes, is_suspended, unplaceable }))
             };
-            let online = state.core.schedule.topology().set().clone();
-            (state.core.jobs.values().filter_map(here).collect(), online)
+            let online = state.core.schedule().topology().set().clone();
+            (state.core.jobs().values().filter_map(here).collect(), online)
         })?)
     }
 

@@ -50,9 +50,9 @@ impl State {
         // they had.
         let tids = process::threads(&self.roots.proc, process.pid).unwrap_or_default();
         let leaver = self.core.detach(id, (process.pid, started), &tids)?;
-        let home = self.core.job_mut(id)?.home.as_mut();
-        if let (Some(home), Some(of)) = (home, self.registry.jobs.get_mut(&id)) {
-            of.roster.leaves(&mut home.members, process.clone());
+        let reading = self.core.reading(id);
+        if let (Some(reading), Some(of)) = (reading, self.registry.jobs.get_mut(&id)) {
+            of.roster.leaves(reading.members, process.clone());
         }
         let leaver = self.bound(leaver);
         self.carry_out();
@@ -93,7 +93,7 @@ impl State {
     }
 
     fn left_roster(&mut self, id: JobId, number: u32) {
-        let home = self.core.jobs.get(&id).and_then(|job| job.home.as_ref());
+        let home = self.core.jobs().get(&id).and_then(|job| job.home.as_ref());
         if let (Some(home), Some(of)) = (home, self.registry.jobs.get_mut(&id)) {
             of.roster.has_left(number, &home.members);
         }

@@ -31,23 +31,21 @@ impl State {
     pub fn refresh(&mut self, id: JobId) -> bool {
         self.separate(id);
         self.look_at_singles(id);
-        let online = self.core.schedule.topology().set().clone();
-        let Ok(job) = self.core.job_mut(id) else { return false };
-        let signals = job.signals;
-        // Root's power over the processes of others is no less without gangd.
-        let owner_uid = Some(job.owner_uid).filter(|&uid| uid != 0);
-        let (Some(home), Some(descriptors)) = (&mut job.home, self.registry.jobs.get_mut(&id))
-        else {
+        let online = self.core.schedule().topology().set().clone();
+        let reading = self.core.reading(id);
+        let Some((it, descriptors)) = reading.zip(self.registry.jobs.get_mut(&id)) else {
             return false;
         };
+        // Root's power over the processes of others is no less without gangd.
+        let owner_uid = Some(it.owner_uid).filter(|&uid| uid != 0);
         let Descriptors { roster, listeners } = descriptors;
         (roster.online, roster.owner_uid) = (online, owner_uid);
-        let came = roster.refresh(&mut home.members, &self.roots.proc).unwrap_or(false);
-        if signals {
-            let own = home.members.threads().iter().filter(|thread| !thread.is_foreign);
+        let came = roster.refresh(it.members, &self.roots.proc).unwrap_or(false);
+        if it.signals {
+            let own = it.members.threads().iter().filter(|thread| !thread.is_foreign);
             let threads = own.map(|thread| thread.tid);
             listeners.refresh(&self.roots.proc, threads);
-            home.listeners = listeners.pids();
+            *it.listeners = listeners.pids();
         }
         self.core.saw_members_of(id);
         self.send_strays(id);
@@ -69,7 +67,7 @@ impl State {
 
     fn saw_singles(&mut self, id: JobId, mut seen: singles::Seen) {
         seen.keep(|tids| self.core.of_no_job(tids));
-        let home = self.core.jobs.get(&id).and_then(|job| job.home.as_ref());
+        let home = self.core.jobs().get(&id).and_then(|job| job.home.as_ref());
         if let Some((home, of)) = home.zip(self.registry.jobs.get_mut(&id)) {
             of.roster.looked(seen, &home.members);
         }
@@ -95,7 +93,7 @@ impl State {
 
     /// Strays have nothing of gangd's any more, or are members of a job again.
     pub fn strays_are_back(&mut self, id: JobId, tids: &BTreeSet<u32>) {
-        let home = self.core.jobs.get(&id).and_then(|job| job.home.as_ref());
+        let home = self.core.jobs().get(&id).and_then(|job| job.home.as_ref());
         let of = self.registry.jobs.get_mut(&id).filter(|_| !tids.is_empty());
         if let Some((home, of)) = home.zip(of) {
             of.roster.forget_strays(tids, &home.members);
@@ -107,14 +105,14 @@ impl State {
     pub fn strays_among(&self, strays: &[(JobId, u32)]) -> BTreeSet<(JobId, u32)> {
         let of_none = self.core.of_no_job(strays.iter().map(|&(_, tid)| tid).collect());
         let is_stray =
-            |(job, tid): &(JobId, u32)| self.core.jobs.contains_key(job) && of_none.contains(tid);
+            |(job, tid): &(JobId, u32)| self.core.jobs().contains_key(job) && of_none.contains(tid);
         strays.iter().copied().filter(is_stray).collect()
     }
 
     /// Whether a job has lost a thread that lives on, or one of its threads chose other CPUs.
     pub fn may_be_astray(&mut self, id: JobId) -> bool {
         let can_fill = self.backend().can_fill();
-        let home = self.core.jobs.get(&id).and_then(|job| job.home.as_ref());
+        let home = self.core.jobs().get(&id).and_then(|job| job.home.as_ref());
         let Some((home, of)) = home.zip(self.registry.jobs.get_mut(&id)) else { return false };
         let (roster, members) = (&mut of.roster, &home.members);
         let all = members.threads().len() > CPUS_SEEN_AGAIN && self.measured.leaves_row(id);
@@ -123,7 +121,7 @@ impl State {
 
     /// The members of all jobs but one.
     pub fn others_of(&self, id: JobId) -> Others {
-        let jobs = self.core.jobs.values().filter(|job| job.id != id);
+        let jobs = self.core.jobs().values().filter(|job| job.id != id);
         let homes = jobs.filter_map(|job| job.home.as_ref());
         let mut others = Others::default();
         let on_file = self.registry.on_file.iter().filter(|(other, _)| **other != id);

@@ -108,7 +108,7 @@ impl State {
     }
 
     pub fn backend(&self) -> Backend {
-        self.core.backend
+        self.core.backend()
     }
 
     pub fn job(&self, job: JobId) -> Result<&Job, Error> {
@@ -139,15 +139,15 @@ impl State {
 
     /// Measures the jobs from the next plans on, which come at once.
     pub fn begin_measuring(&mut self, meter: Arc<Meter>, looks: Arc<Looks>) {
-        self.measured.begin(meter, looks, self.core.jobs.values());
-        self.core.schedule.renew();
+        self.measured.begin(meter, looks, self.core.jobs().values());
+        self.core.renew_plans();
     }
 
     /// The gangs, as the kernel's programs tell their threads from others.
     pub fn gangs(&self) -> Gangs {
         let (machine, fill) = (self.core.machine(), self.core.config().fill);
         let is_gang = |job: &&Job| !job.is_with_rest(fill, machine);
-        let homes = self.core.jobs.values().filter(is_gang).filter_map(|job| job.home.as_ref());
+        let homes = self.core.jobs().values().filter(is_gang).filter_map(|job| job.home.as_ref());
         // The members of others have no group of their own.
         let others = homes.filter(|it| !matches!(it.placement, Placement::Cgroup { .. }));
         Gangs {
@@ -168,7 +168,7 @@ impl State {
             let home = job.home.as_ref().map(|home| &home.placement);
             matches!(home, Some(Placement::Cgroup { group: own, .. }) if own == group)
         };
-        self.core.jobs.values().find(is_there).map(|job| job.id)
+        self.core.jobs().values().find(is_there).map(|job| job.id)
     }
 
     /// Where the processes of a job are; absent until its first one came.
@@ -252,9 +252,9 @@ impl State {
         started: u64,
     ) -> Result<Option<Record>, Error> {
         let record = self.core.follow_in_tree(id, (process.pid, started))?;
-        let home = self.core.job_mut(id)?.home.as_mut();
-        if let (Some(home), Some(of)) = (home, self.registry.jobs.get_mut(&id)) {
-            of.roster.add_process(&mut home.members, process);
+        let reading = self.core.reading(id);
+        if let (Some(reading), Some(of)) = (reading, self.registry.jobs.get_mut(&id)) {
+            of.roster.add_process(reading.members, process);
         }
         Ok(record)
     }
@@ -347,10 +347,10 @@ impl State {
         let before = self.core.job(id)?.home.as_ref().and_then(|home| group(&home.placement));
         let record = self.core.moved(id, policy, placement, members.controls)?;
         let State { core, registry, roots, .. } = &mut *self;
-        let home = core.job_mut(id)?.home.as_mut();
+        let reading = core.reading(id);
         // A tree has its members in its processes, wherever they are.
-        if let (Some(home), Some(of), true) = (home, registry.jobs.get_mut(&id), now.is_some()) {
-            of.roster.moved(roster, before != now, &mut home.members, &roots.proc);
+        if let (Some(it), Some(of), true) = (reading, registry.jobs.get_mut(&id), now.is_some()) {
+            of.roster.moved(roster, before != now, it.members, &roots.proc);
         }
         self.read(id);
         Ok(record)

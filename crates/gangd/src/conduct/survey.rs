@@ -59,7 +59,7 @@ impl Survey {
         // Looks are made at the ends of gaps, which may be far apart.
         let on_time_ns = LOOK_EVERY_NS.max(2 * state.core.config().gap.period_ns);
         if now.monotonic_ns > self.look_at_ns + on_time_ns {
-            state.core.load.pauses();
+            state.core.looked_late();
         }
         self.look_at_ns = now.monotonic_ns + LOOK_EVERY_NS;
         self.count_runnable(state, workers, now);
@@ -67,7 +67,7 @@ impl Survey {
             state.measured.list_runnable();
         }
         let machine = state.core.machine();
-        let short_tasks = state.measured.short_tasks(machine, state.core.jobs.values());
+        let short_tasks = state.measured.short_tasks(machine, state.core.jobs().values());
         state.core.saw_short_tasks(short_tasks);
         self.look_at_jobs(state, now);
         if now.monotonic_ns >= self.topology_at_ns {
@@ -86,8 +86,9 @@ impl Survey {
             + u32::from(singles.is_some_and(|it| it.is_runnable(proc_root)));
         let of_daemon = 1 + readers + workers.runnable(proc_root);
         for (id, cpus) in self.cpu_reader.take().into_iter().flatten() {
-            let home = state.core.jobs.get_mut(&id).and_then(|job| job.home.as_mut());
-            home.into_iter().for_each(|home| home.members.note_cpus(&cpus));
+            if let Some(reading) = state.core.reading(id) {
+                reading.members.note_cpus(&cpus);
+            }
         }
         let (mut to_look_at, mut of_jobs) = (Vec::new(), Vec::new());
         if all > of_daemon {
@@ -113,13 +114,12 @@ impl Survey {
                 state.read(id);
             }
             let State { core, registry, roots, .. } = &mut *state;
-            let Ok(job) = core.job_mut(id) else { continue };
-            let is_awake = job.activity.awake;
-            let (Some(home), Some(of)) = (&mut job.home, registry.jobs.get_mut(&id)) else {
+            let Ok(is_awake) = core.job(id).map(|job| job.activity.awake) else { continue };
+            let (Some(reading), Some(of)) = (core.reading(id), registry.jobs.get_mut(&id)) else {
                 continue;
             };
             let roster = &mut of.roster;
-            let cpu_time_ns = roster.cpu_time_ns(&mut home.members, &roots.proc);
+            let cpu_time_ns = roster.cpu_time_ns(reading.members, &roots.proc);
             let Some(cpu_time_ns) = cpu_time_ns else { continue };
             // Of one that is awake it makes no difference.
             let waited_us = if is_awake { None } else { roster.waited_us() };

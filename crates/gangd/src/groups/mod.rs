@@ -8,5 +8,6 @@ mod cpu;
 mod limits;
 pub mod location;
 mod memory;
+mod moves;
 mod own;
 pub mod watch;

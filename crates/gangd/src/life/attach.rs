@@ -39,7 +39,7 @@ impl Daemon {
         let stat = process::stat(&self.roots.proc, pid);
         let stat = stat.map_err(|error| Error::of_process(pid, error))?;
         peer.permit_process(pid, stat.parent, "add a process", &self.roots)?;
-        let _lock = self.locks.process(pid);
+        let _lock = self.jobs.locks.process(pid);
         if let Some(other) = self.job_of(pid)? {
             return match other == job {
                 true => Ok(()),
@@ -51,14 +51,14 @@ impl Daemon {
         }
         let found = self.home_for(job, pid)?;
         // Of two processes that find a job empty, the second one is a further one.
-        let empty = found.1.is_none().then(|| self.locks.empty_job(job));
+        let empty = found.1.is_none().then(|| self.jobs.locks.empty_job(job));
         let (policy, home) = if empty.is_some() { self.home_for(job, pid)? } else { found };
         match home {
             Some((Placement::Tree { .. }, first)) => self.attach_to_tree(job, &first, process),
             Some((Placement::Threads { .. }, _)) => Err(Error::mixed(job, true)),
             Some((placement, first)) => self.attach_further(job, &placement, &first, &process),
             None => {
-                let placement = self.cgroups.placement_for(job, policy, &process)?;
+                let placement = self.jobs.cgroups.placement_for(job, policy, &process)?;
                 self.attach_first(job, placement, &process)
             }
         }
@@ -98,12 +98,12 @@ impl Daemon {
         first: &First,
         process: &Arc<ProcessHandle>,
     ) -> Result<(), Error> {
-        if let Some(limit) = self.cgroups.left_by(placement, process.pid)? {
+        if let Some(limit) = self.jobs.cgroups.left_by(placement, process.pid)? {
             let reason = format!("it would leave {limit}, and [cgroups] leave forbids that");
             let operation = format!("add process {} to job {job}", process.pid);
             return Err(Error::not_permitted(operation, reason));
         }
-        if let Some(joined) = self.cgroups.joined(placement, process.pid)? {
+        if let Some(joined) = self.jobs.cgroups.joined(placement, process.pid)? {
             let members = self.processes(job)?.into_iter().collect();
             self.change_on_file(move |state| Ok(state.core.expect(job, joined, &members)?))?;
         }
@@ -117,7 +117,7 @@ impl Daemon {
             state.expect_user_pinned(job, own_cpus);
             state.expect_own(job, own);
         })?;
-        let moved = self.cgroups.move_in(placement, process).map_err(Error::from);
+        let moved = self.jobs.cgroups.move_in(placement, process).map_err(Error::from);
         let came = moved.and_then(|()| self.remember(job, before));
         self.unless_came(job, process, came)
     }
@@ -203,7 +203,7 @@ impl Daemon {
         let mem_bytes = self
             .conductor
             .ask(move |state| state.job(job).map(|job| job.resources.mem_bytes))??;
-        let at = self.cgroups.confinement(job, &placement, process.pid, mem_bytes)?;
+        let at = self.jobs.cgroups.confinement(job, &placement, process.pid, mem_bytes)?;
         placement.set_confinement(at.clone());
         let first = (process.pid, started);
         let own = self.own(&(normal, CpuSet::new()), process.pid);
@@ -216,13 +216,13 @@ impl Daemon {
         // On file before anything is made, or done to the process: guardian and next daemon must
         // find it, to undo it.
         if self.backend.can_fill() {
-            let path = self.files.store.pins(job.0);
+            let path = self.jobs.files.store.pins(job.0);
             let error = |e| gang_linux::Error::new("write", path.display(), e);
             Pins::create(&path)?.set_own(own.clone()).map_err(error)?;
         }
         founding.file()?;
-        self.cgroups.make(&placement)?;
-        let is_confined = match at.map(|at| (self.cgroups.limit(&at, mem_bytes), at)) {
+        self.jobs.cgroups.make(&placement)?;
+        let is_confined = match at.map(|at| (self.jobs.cgroups.limit(&at, mem_bytes), at)) {
             None => false,
             Some((Ok(()), _)) => true,
             Some((Err(error), at)) => {
@@ -240,10 +240,10 @@ impl Daemon {
         roster.expect_own(own);
         let home = Home::new(placement.clone(), members, normal, affinity);
         self.conductor.ask(move |state| state.attach(job, home, roster, first))??;
-        self.cgroups.move_in(&placement, process)?;
+        self.jobs.cgroups.move_in(&placement, process)?;
         self.release_strays(job, since, &placement);
         self.change_on_file(move |state| state.arrive(job))?;
-        self.watch.add_job(job, &placement)?;
+        self.jobs.watch.add_job(job, &placement)?;
         self.deputize(job, &placement);
         if is_confined {
             let at = placement.confinement().cloned();
@@ -251,7 +251,7 @@ impl Daemon {
         }
         founding.complete();
         // The job may have ended before it was watched.
-        if self.watch.is_over(job) {
+        if self.jobs.watch.is_over(job) {
             self.end(job);
         }
         Ok(())
@@ -262,7 +262,7 @@ impl Daemon {
     /// first thread, as it was before.
     fn release_strays(&self, job: JobId, first: Option<Single>, placement: &Placement) {
         let (Some(mut first), Placement::Cgroup { group, .. }) = (first, placement) else { return };
-        let pins = Pins::read(&self.files.store.pins(job.0)).ok().flatten();
+        let pins = Pins::read(&self.jobs.files.store.pins(job.0)).ok().flatten();
         let of_job = self.conductor.ask(move |state| {
             let members = &state.job(job).ok()?.home.as_ref()?.members;
             Some((members.everywhere.clone(), members.default_of(first.pid), state.others_of(job)))
@@ -411,12 +411,12 @@ impl Daemon {
         let Claimed { group, processes, first } = self.claim_group(peer, owner_uid, path)?;
         let policy =
             self.conductor.ask(move |state| state.job(job).map(|job| job.spec.policy))??;
-        let _empty = self.locks.empty_job(job);
-        let placement = self.cgroups.adopt(job, policy, &group, first.pid)?;
+        let _empty = self.jobs.locks.empty_job(job);
+        let placement = self.jobs.cgroups.adopt(job, policy, &group, first.pid)?;
         self.attach_first(job, placement.clone(), &first)?;
         for &pid in processes.iter().filter(|&&pid| pid != first.pid) {
             if let Ok(process) = ProcessHandle::open(pid) {
-                unless_gone(self.cgroups.move_in(&placement, &process))?;
+                unless_gone(self.jobs.cgroups.move_in(&placement, &process))?;
             }
         }
         Ok(processes.len())

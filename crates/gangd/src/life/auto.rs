@@ -99,34 +99,33 @@ impl Daemon {
     /// Schedules a job of policy `auto` as was decided.
     pub fn decide(&self, peer: Peer, job: JobId, decision: Decision) -> Result<(), Error> {
         self.permit(peer, job, "decide how a job is scheduled")?;
-        let _changing = self.locks.home(job);
+        let _changing = self.jobs.locks.home(job);
         let is_auto = self.conductor.ask(move |state| state.job(job).map(|job| job.auto.is_some()));
         if !is_auto?? {
             return Err(Error::invalid("job", job, "a job of policy auto"));
         }
         self.reschedule(job, decision.policy)?;
         self.conductor.ask(move |state| {
-            if let Some(auto) = &mut state.core.job_mut(job)?.auto {
+            if let Some(auto) = state.core.auto_mut(job) {
                 take(auto, &decision);
             }
-            Ok(())
+            state.job(job).map(drop)
         })?
     }
 
     /// Nobody compares any more: jobs go back to what they are usually scheduled by.
     pub fn end_trials(&self, because: &str) {
         let found = self.conductor.ask(|state| {
-            let jobs = state.core.jobs.values_mut();
-            let auto = jobs.filter_map(|job| Some((job.id, job.spec.policy, job.auto.as_mut()?)));
+            let jobs = state.core.jobs().values();
+            let auto = jobs.filter_map(|job| Some((job.id, job.spec.policy, job.auto.as_ref()?)));
             auto.map(|(job, policy, auto)| (job, policy, auto.usual())).collect::<Vec<_>>()
         });
         for (job, policy, usual) in found.into_iter().flatten() {
-            let _changing = self.locks.home(job);
+            let _changing = self.jobs.locks.home(job);
             // One that has ended, or is not auto any more, needs nothing.
             let reason = because.to_owned();
             let kept = self.conductor.ask(move |state| {
-                let auto = state.core.jobs.get_mut(&job)?.auto.as_mut()?;
-                auto.because = reason;
+                state.core.auto_mut(job)?.because = reason;
                 Some(())
             });
             if matches!(kept, Ok(Some(()))) && policy != usual {
@@ -140,14 +139,14 @@ impl Daemon {
     /// Whether any job is of policy `auto`.
     pub fn has_auto(&self) -> bool {
         let any =
-            self.conductor.ask(|state| state.core.jobs.values().any(|job| job.auto.is_some()));
+            self.conductor.ask(|state| state.core.jobs().values().any(|job| job.auto.is_some()));
         any.unwrap_or(false)
     }
 
     /// The jobs of policy `auto`; absent where the conductor does not answer.
     pub fn auto_jobs(&self) -> Option<Vec<JobId>> {
         let found = self.conductor.ask(|state| {
-            let jobs = state.core.jobs.values().filter(|job| job.auto.is_some());
+            let jobs = state.core.jobs().values().filter(|job| job.auto.is_some());
             jobs.map(|job| job.id).collect()
         });
         found.ok()

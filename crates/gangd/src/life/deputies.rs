@@ -120,8 +120,8 @@ impl Deputies {
 impl Daemon {
     /// Has a deputy of a job in the group that it left, where it left one.
     pub fn deputize(&self, job: JobId, placement: &Placement) {
-        let left = self.cgroups.left_group(placement);
-        if self.deputies.all().get(&job).map(|deputy| &deputy.group) == left.as_ref() {
+        let left = self.jobs.cgroups.left_group(placement);
+        if self.jobs.deputies.all().get(&job).map(|deputy| &deputy.group) == left.as_ref() {
             return;
         }
         self.dismiss_deputy(job);
@@ -132,10 +132,10 @@ impl Daemon {
         let watched = Deputy::start(group, owner_uid).and_then(|deputy| {
             let error = |e| Error::new("watch", deputy.group.display(), e);
             // It may end at once.
-            let mut deputies = self.deputies.all();
-            self.watch.add(Source::Deputy(job), &deputy.pidfd).map_err(error)?;
+            let mut deputies = self.jobs.deputies.all();
+            self.jobs.watch.add(Source::Deputy(job), &deputy.pidfd).map_err(error)?;
             let changes = Source::CallersGroup(job);
-            self.watch.add_changes(changes, &deputy.events).map_err(error)?;
+            self.jobs.watch.add_changes(changes, &deputy.events).map_err(error)?;
             deputies.insert(job, deputy);
             Ok(())
         });
@@ -147,18 +147,18 @@ impl Daemon {
     }
 
     pub fn dismiss_deputy(&self, job: JobId) {
-        let deputy = self.deputies.all().remove(&job);
+        let deputy = self.jobs.deputies.all().remove(&job);
         if let Some(deputy) = &deputy {
-            self.watch.remove(&deputy.pidfd);
-            self.watch.remove(deputy.events.as_fd());
+            self.jobs.watch.remove(&deputy.pidfd);
+            self.jobs.watch.remove(deputy.events.as_fd());
         }
     }
 
     /// A deputy has ended.
     pub fn deputy_ended(&self, job: JobId) {
-        let Some(mut deputy) = self.deputies.all().remove(&job) else { return };
-        self.watch.remove(&deputy.pidfd);
-        self.watch.remove(deputy.events.as_fd());
+        let Some(mut deputy) = self.jobs.deputies.all().remove(&job) else { return };
+        self.jobs.watch.remove(&deputy.pidfd);
+        self.jobs.watch.remove(deputy.events.as_fd());
         let signal = deputy.child.wait().ok().and_then(|status| status.signal());
         let signal = signal.and_then(Signal::from_named_raw).unwrap_or(Signal::KILL);
         let Ok(Some(address)) = self.address(job) else { return };
@@ -167,16 +167,17 @@ impl Daemon {
         let power = self.power_of(owner_uid);
         let mut is_over_all = true;
         tracing::info!(%job, ?signal, "a signal to the group in which a job was called");
-        let sent =
-            self.cgroups.each_process(&address, |process| match power.foreign_owner(process.pid) {
+        let sent = self.jobs.cgroups.each_process(&address, |process| {
+            match power.foreign_owner(process.pid) {
                 None => drop(process.signal(signal)),
                 Some(_) => is_over_all = false,
-            });
+            }
+        });
         if let Err(error) = sent {
             tracing::warn!(%job, %error, source = %error.source, "not all of a job got a signal");
         }
         if signal == Signal::KILL && is_over_all {
-            self.cgroups.kill(&address.placement);
+            self.jobs.cgroups.kill(&address.placement);
         } else {
             self.deputize(job, &address.placement);
         }
@@ -185,7 +186,7 @@ impl Daemon {
     /// The group that a job has left is frozen, or not any more.
     pub fn callers_group_changed(&self, job: JobId) {
         let changed = {
-            let mut deputies = self.deputies.all();
+            let mut deputies = self.jobs.deputies.all();
             let Some(deputy) = deputies.get_mut(&job) else { return };
             let is_frozen = deputy.is_frozen();
             let has_suspended = std::mem::replace(&mut deputy.has_suspended, is_frozen);

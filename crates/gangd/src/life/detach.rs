@@ -28,7 +28,7 @@ impl Daemon {
         self.permit(peer, job, "remove a process")?;
         let process = ProcessHandle::open(pid).map_err(|error| Error::of_process(pid, error))?;
         // The process is brought into no job until it has left this one.
-        let _lock = self.locks.process(pid);
+        let _lock = self.jobs.locks.process(pid);
         if !self.processes(job)?.contains(&pid) {
             return Err(Error::NoSuchProcess(pid));
         }
@@ -49,18 +49,18 @@ impl Daemon {
         let placement = self.placement(job)?;
         let started = process::stat(&self.roots.proc, pid)?.start_ticks;
         let leaver = {
-            let _filing = self.files.lock();
+            let _filing = self.jobs.files.lock();
             let leaver = self.conductor.ask(move |state| state.detach(job, leaving, started))??;
-            self.files.put_if_possible(leaver.record.clone());
+            self.jobs.files.put_if_possible(leaver.record.clone());
             leaver
         };
         self.release_leaver(process, &leaver);
-        let _filing = self.files.lock();
+        let _filing = self.jobs.files.lock();
         let moved = placement
-            .map_or(Ok(()), |at| self.cgroups.move_out(&at, leaver.joined.as_ref(), process));
+            .map_or(Ok(()), |at| self.jobs.cgroups.move_out(&at, leaver.joined.as_ref(), process));
         let is_out = moved.is_ok();
         match self.conductor.ask(move |state| state.has_left(job, pid, is_out))? {
-            Ok(record) => self.files.put(record)?,
+            Ok(record) => self.jobs.files.put(record)?,
             // The process was the last one.
             Err(_) if is_out => {}
             Err(error) => return Err(error),

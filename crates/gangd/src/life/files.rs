@@ -59,9 +59,9 @@ impl Daemon {
         &self,
         change: impl FnOnce(&mut State) -> Result<Option<Record>, Error> + Send + 'static,
     ) -> Result<(), Error> {
-        let _filing = self.files.lock();
+        let _filing = self.jobs.files.lock();
         let record = self.conductor.ask(change)??;
-        self.files.put(record)
+        self.jobs.files.put(record)
     }
 
     /// The same, of a change that can be undone: it is, where it does not come on file.
@@ -69,9 +69,9 @@ impl Daemon {
         &self,
         change: impl FnOnce(&mut State) -> Result<(Option<Record>, Undo), Error> + Send + 'static,
     ) -> Result<(), Error> {
-        let _filing = self.files.lock();
+        let _filing = self.jobs.files.lock();
         let (record, undo) = self.conductor.ask(change)??;
-        self.files.put(record).inspect_err(|_| {
+        self.jobs.files.put(record).inspect_err(|_| {
             if let Err(error) = self.conductor.ask(undo).map_err(Error::from).and_then(|it| it) {
                 tracing::warn!(?error, "a change that is not on file cannot be undone");
             }
@@ -87,16 +87,16 @@ impl Daemon {
     /// The same, of what an earlier try has left.
     pub fn clear_remains(&self, mut remains: Remains) {
         if self.try_to_clear(&mut remains) {
-            self.files.store.remove_page(remains.record.id);
+            self.jobs.files.store.remove_page(remains.record.id);
         } else {
             tracing::info!(job = remains.record.id, "a job cannot be cleared away yet");
-            self.admission.cleanup.add_remains(remains);
+            self.jobs.admission.cleanup.add_remains(remains);
         }
     }
 
     /// Clears away everything but the slot page; false where something stays for now.
     pub fn try_to_clear(&self, remains: &mut Remains) -> bool {
-        let (store, record) = (&self.files.store, &remains.record);
+        let (store, record) = (&self.jobs.files.store, &remains.record);
         remains.is_released =
             remains.is_released || release::job(&self.roots, store, record).missed == 0;
         // Threads are read in the groups of their job.
@@ -104,7 +104,7 @@ impl Daemon {
             return false;
         }
         // A change of policy that failed may have left others.
-        if self.cgroups.remove_all_of(JobId(record.id)) {
+        if self.jobs.cgroups.remove_all_of(JobId(record.id)) {
             return false;
         }
         if let Err(error) = store.remove_record(record.id) {

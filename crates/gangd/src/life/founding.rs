@@ -41,7 +41,7 @@ impl<'a> Founding<'a> {
 
     /// Puts on file what is going to be made.
     pub fn file(&self) -> Result<(), Error> {
-        self.daemon.files.put(Some(*self.record.clone()))
+        self.daemon.jobs.files.put(Some(*self.record.clone()))
     }
 
     /// Makes less than was to be made.
@@ -71,7 +71,7 @@ impl<'a> Founding<'a> {
         if !daemon.try_to_clear(&mut remains) {
             // No other process is to come where the job is cleared away later.
             daemon.end(job);
-            daemon.admission.cleanup.add_remains(remains);
+            daemon.jobs.admission.cleanup.add_remains(remains);
         }
     }
 }

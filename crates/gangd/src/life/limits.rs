@@ -38,7 +38,7 @@ pub struct Limited {
 impl Limited {
     /// The jobs that come after those that were looked at last.
     pub fn due(state: &mut State) -> Vec<Limited> {
-        let (all, last) = (&state.core.jobs, state.limits_seen);
+        let (all, last) = (state.core.jobs(), state.limits_seen);
         let now_ns = now().monotonic_ns;
         state.limits_failed_ns.retain(|_, at_ns| now_ns < *at_ns + RETRY_NS);
         let has_failed = |job: &JobId| state.limits_failed_ns.contains_key(job);
@@ -67,7 +67,8 @@ impl Daemon {
         for of in limited {
             let (job, before) = (of.job, of.way);
             let way = self.way_by_limits(of);
-            let has_others = self.cgroups.has_other_limits(&of.placement, of.is_kept_from_realtime);
+            let has_others =
+                self.jobs.cgroups.has_other_limits(&of.placement, of.is_kept_from_realtime);
             if way != before || has_others {
                 let follow = move |state: &mut State| state.follow_limits(job, way, has_others);
                 // Without a conductor there are no jobs either.
@@ -78,7 +79,7 @@ impl Daemon {
 
     fn way_by_limits(&self, of: &Limited) -> Option<Regroup> {
         let is_switched = self.backend == Backend::Rt && of.is_gang;
-        let way = is_switched.then(|| self.cgroups.way_by_limits(of.job, &of.placement))?;
+        let way = is_switched.then(|| self.jobs.cgroups.way_by_limits(of.job, &of.placement))?;
         way.unwrap_or_else(|error| {
             // The job cannot live where it was called, and stays.
             tracing::debug!(job = %of.job, %error, source = %error.source, "limits are left");
@@ -94,18 +95,18 @@ impl Daemon {
             Ok::<_, Error>(placement.map(|at| (at, of.resources.mem_bytes, of.mem_is_enforced)))
         })??;
         let Some((placement, mem_bytes, is_enforced)) = asked else { return Ok(()) };
-        let is_kept = self.cgroups.kept_from_realtime(&placement).is_some();
+        let is_kept = self.jobs.cgroups.kept_from_realtime(&placement).is_some();
         self.conductor.ask(move |state| state.core.keep_from_realtime(job, is_kept))??;
-        self.cgroups.renew_process_limit(&placement)?;
+        self.jobs.cgroups.renew_process_limit(&placement)?;
         let before = placement.confinement().cloned();
-        let at = self.cgroups.confinement_by_limits(&placement, mem_bytes);
+        let at = self.jobs.cgroups.confinement_by_limits(&placement, mem_bytes);
         if at != before {
             let now = at.clone();
             self.change_on_file(move |state| Ok(state.core.confine(job, now, is_enforced)?))?;
             // Lifted where it was, if there is none any more.
             let lifted = || before.map(|before| Confinement { inherited: None, ..before });
             if let Some(at) = at.or_else(lifted) {
-                self.cgroups.limit(&at, mem_bytes)?;
+                self.jobs.cgroups.limit(&at, mem_bytes)?;
             }
         }
         Ok(())

@@ -23,23 +23,23 @@ impl Daemon {
     /// The processes of a job.
     pub fn processes(&self, job: JobId) -> Result<Vec<u32>, Error> {
         let address = self.address(job)?;
-        Ok(address.map_or(Ok(Vec::new()), |at| self.cgroups.processes(&at))?)
+        Ok(address.map_or(Ok(Vec::new()), |at| self.jobs.cgroups.processes(&at))?)
     }
 
     /// Does to each process of a job what must befall no other process.
     pub fn each_process(&self, job: JobId, act: impl FnMut(&ProcessHandle)) -> Result<(), Error> {
         let address = self.address(job)?;
-        Ok(address.map_or(Ok(()), |at| self.cgroups.each_process(&at, act))?)
+        Ok(address.map_or(Ok(()), |at| self.jobs.cgroups.each_process(&at, act))?)
     }
 
     /// The job that a process is in already.
     pub fn job_of(&self, pid: u32) -> Result<Option<JobId>, Error> {
         // The group of a job that has just come has its name before the conductor knows that the
         // job lives there.
-        if let Some(job) = self.cgroups.job_of(pid) {
+        if let Some(job) = self.jobs.cgroups.job_of(pid) {
             return Ok(Some(job));
         }
-        let group = self.cgroups.group_of(pid);
+        let group = self.jobs.cgroups.group_of(pid);
         Ok(self.conductor.ask(move |state| {
             let lives_in = group.and_then(|group| state.lives_in(&group));
             lives_in.or_else(|| state.tree_of(pid))
@@ -54,14 +54,14 @@ impl Daemon {
         normal: Attributes,
         affinity: &[u32],
     ) -> gang_linux::Result<(Roster, Members)> {
-        let (roster, members) = self.cgroups.members(placement, normal, affinity)?;
+        let (roster, members) = self.jobs.cgroups.members(placement, normal, affinity)?;
         Ok((self.with_pins(job, roster)?, members))
     }
 
     /// Keeps on file which CPUs a job is given.
     pub fn with_pins(&self, job: JobId, mut roster: Roster) -> gang_linux::Result<Roster> {
         if self.backend.can_fill() {
-            roster.pins = Pins::create(&self.files.store.pins(job.0))?;
+            roster.pins = Pins::create(&self.jobs.files.store.pins(job.0))?;
         }
         Ok(roster)
     }

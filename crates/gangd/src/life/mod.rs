@@ -15,6 +15,7 @@ pub mod files;
 pub mod founding;
 pub mod giving_way;
 pub mod job_ids;
+pub mod jobs;
 pub mod keyed_locks;
 pub mod limits;
 pub mod locks;

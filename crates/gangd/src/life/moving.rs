@@ -53,7 +53,7 @@ impl Daemon {
     /// Moves a gang, and has it keep the limits where it lives then. False where a request changes
     /// where the gang lives: nobody else waits for that.
     fn move_gang(&self, job: JobId) -> bool {
-        let Some(_changing) = self.locks.try_home(job) else { return false };
+        let Some(_changing) = self.jobs.locks.try_home(job) else { return false };
         // While gangs spin on all CPUs, an ordinary thread would move one process in each gap.
         let mut priority = ThreadPriority::of(&self.client_priority, None);
         match self.regroup(job, &mut priority) {
@@ -83,19 +83,19 @@ impl Daemon {
     fn regroup(&self, job: JobId, priority: &mut ThreadPriority) -> Result<(), Error> {
         let asked = self.conductor.ask(move |state| state.core.regroup(job))?;
         let Some((way, from)) = asked else { return Ok(()) };
-        let to = self.cgroups.regrouped(job, way, &from)?;
+        let to = self.jobs.cgroups.regrouped(job, way, &from)?;
         let to = to.ok_or_else(|| Error::not_permitted("move a gang", "it has no such group"))?;
-        if self.cgroups.has_own(&from) {
+        if self.jobs.cgroups.has_own(&from) {
             let generation = self.conductor.ask(move |state| {
                 state.core.forsake_own_group(job)?;
-                Ok::<_, Error>(state.core.generation + 1)
+                Ok::<_, Error>(state.core.generation() + 1)
             })??;
             self.wait_until_in_force(job, generation)?;
             let actions = self.conductor.ask(move |state| state.weigh_as_others(job))?;
             perform(&actions);
         } else {
             // In this timetable, or an earlier one, its threads are ordinary ones.
-            let generation = self.conductor.ask(|state| state.core.generation)?;
+            let generation = self.conductor.ask(|state| state.core.generation())?;
             self.wait_until_in_force(job, generation)?;
             self.release_again(job);
         }

@@ -33,8 +33,8 @@ impl Daemon {
     /// The slot page of a job, made where no client has asked for it yet.
     pub fn slot_page(&self, peer: Peer, job: JobId) -> Result<PathBuf, Error> {
         let owner_uid = self.permit(peer, job, "read the slot page")?;
-        let path = self.files.store.page(job.0);
-        let _filing = self.files.lock();
+        let path = self.jobs.files.store.page(job.0);
+        let _filing = self.jobs.files.lock();
         let is_there =
             self.conductor.ask(move |state| state.job(job).map(|job| job.has_page))??;
         if !is_there {
@@ -42,7 +42,7 @@ impl Daemon {
             let known =
                 made.and_then(|page| self.conductor.ask(move |state| state.page(job, page))?);
             // Half of a page on a full disk, or the page of a job that is over.
-            known.inspect_err(|_| self.files.store.remove_page(job.0))?;
+            known.inspect_err(|_| self.jobs.files.store.remove_page(job.0))?;
         }
         Ok(path)
     }

@@ -27,7 +27,7 @@ impl Daemon {
     /// the job's home: processes that move in must not meet processes that move out.
     pub fn reschedule(&self, job: JobId, policy: Policy) -> Result<(), Error> {
         let from = self.conductor.ask(move |state| {
-            let machine = state.core.schedule.topology().len();
+            let machine = state.core.schedule().topology().len();
             let job = state.job(job)?;
             let mut spec = job.spec.clone();
             spec.policy = policy;
@@ -41,7 +41,7 @@ impl Daemon {
                 Ok(state.core.change(job, |spec, _| spec.policy = policy)?)
             });
         };
-        let to = self.cgroups.placement_by(job, policy, &from)?;
+        let to = self.jobs.cgroups.placement_by(job, policy, &from)?;
         let known = match policy {
             Policy::None => {
                 // Not on file yet: the record says where gangs are.
@@ -68,13 +68,13 @@ impl Daemon {
     ) -> Result<(), Error> {
         let moved = self.move_all(job, policy, from, to);
         if moved.is_ok() {
-            self.cgroups.unmake(from, to);
+            self.jobs.cgroups.unmake(from, to);
         } else {
             self.stay(job, policy_before, from, to);
-            self.cgroups.unmake(to, from);
+            self.jobs.cgroups.unmake(to, from);
         }
         // The job may have ended while it was not watched, and its groups with it.
-        if self.watch.is_over(job) {
+        if self.jobs.watch.is_over(job) {
             self.end(job);
             return Err(Error::NoSuchJob(job));
         }
@@ -90,15 +90,15 @@ impl Daemon {
         from: &Placement,
         to: &Placement,
     ) -> Result<(), Error> {
-        self.cgroups.make(to)?;
+        self.jobs.cgroups.make(to)?;
         self.limit_memory_at(job, to)?;
         // Opened before anything moves: a job that nobody watches would never end.
         let there = Watch::events_of(to)?;
         // The job is not watched meanwhile: the group that its processes leave becomes empty, and
         // the job is not over.
-        let here = self.watch.remove_job(job);
+        let here = self.jobs.watch.remove_job(job);
         let moved = self.move_over(from, to).and_then(|()| self.finish_move(job, policy, to));
-        let watched = self.watch.add_events(job, if moved.is_ok() { there } else { here });
+        let watched = self.jobs.watch.add_events(job, if moved.is_ok() { there } else { here });
         moved.and_then(|()| Ok(watched?))
     }
 
@@ -122,7 +122,7 @@ impl Daemon {
         let mem_bytes = self
             .conductor
             .ask(move |state| state.job(job).map(|job| job.resources.mem_bytes))??;
-        Ok(self.cgroups.limit(at, mem_bytes)?)
+        Ok(self.jobs.cgroups.limit(at, mem_bytes)?)
     }
 
     /// Waits until no switcher follows a timetable that has a job which takes no turns; then gives
@@ -130,14 +130,14 @@ impl Daemon {
     fn wait_until_released(&self, job: JobId) {
         let is_released = wait_for(|| {
             let released = self.conductor.ask(move |state| {
-                let job = state.core.jobs.get(&job)?;
+                let job = state.core.jobs().get(&job)?;
                 job.home.as_ref()?;
                 let is_out = match job.standing {
                     Standing::Released => true,
                     Standing::Paused => job.suspended,
                     Standing::Raised | Standing::Filling => false,
                 };
-                Some(is_out.then_some((state.core.generation, job.suspended)))
+                Some(is_out.then_some((state.core.generation(), job.suspended)))
             });
             match released {
                 Ok(Some(out)) => {
@@ -164,14 +164,14 @@ impl Daemon {
     /// Moves all processes of a job. While they move, they start others.
     fn move_over(&self, from: &Placement, to: &Placement) -> Result<(), Error> {
         for _ in 0..ROUNDS_MAX {
-            let outside = self.cgroups.processes_outside(from, to)?;
+            let outside = self.jobs.cgroups.processes_outside(from, to)?;
             if outside.is_empty() {
                 break;
             }
             for pid in outside {
                 // One that has ended needs no move.
                 let Ok(process) = ProcessHandle::open(pid) else { continue };
-                match self.cgroups.move_over(from, to, &process) {
+                match self.jobs.cgroups.move_over(from, to, &process) {
                     Err(error) if process.is_alive() => return Err(error.into()),
                     Ok(()) | Err(_) => {}
                 }
@@ -187,13 +187,13 @@ impl Daemon {
             Ok::<_, Error>((home.normal, home.affinity.clone()))
         })??;
         let (normal, affinity) = kept;
-        let members = self.cgroups.members(to, normal, &affinity)?;
+        let members = self.jobs.cgroups.members(to, normal, &affinity)?;
         let at = to.clone();
         {
-            let _filing = self.files.lock();
+            let _filing = self.jobs.files.lock();
             let record =
                 self.conductor.ask(move |state| state.moved(job, policy, at, members))??;
-            self.files.put_if_possible(record);
+            self.jobs.files.put_if_possible(record);
         }
         self.measuring.start_over(to);
         Ok(())

@@ -34,7 +34,7 @@ impl Daemon {
         waiting: Option<BorrowedFd<'_>>,
     ) -> Result<JobId, Error> {
         let user = self.account_of(wanted.owner_uid);
-        if !self.admission.cleanup.has_room_within(user, CLEARED_WITHIN) {
+        if !self.jobs.admission.cleanup.has_room_within(user, CLEARED_WITHIN) {
             return Err(Error::Failed {
                 operation: "register a job".into(),
                 reason:
@@ -46,7 +46,7 @@ impl Daemon {
         let enter = || {
             let wanted = wanted.clone();
             let job = self.conductor.ask(move |state| state.register(wanted))??;
-            self.admission.ids.take(job);
+            self.jobs.admission.ids.take(job);
             Ok(job)
         };
         if wanted.resources.is_none() {
@@ -55,7 +55,7 @@ impl Daemon {
         self.machine()?.can_ever(wanted.resources)?;
         let needs = wanted.resources.less(held);
         let accounts = &self.settings().accounts;
-        self.admission.queue.pass(accounts, Claim { user, unused: needs }, waiting, |ahead| {
+        self.jobs.admission.queue.pass(accounts, Claim { user, unused: needs }, waiting, |ahead| {
             self.stock_for(user, None, ahead)?.admit(needs)?;
             enter()
         })
@@ -104,7 +104,7 @@ impl Daemon {
             promises.map(|(job, claim, at)| (job, claim, at.cloned())).collect::<Vec<_>>()
         })?;
         let unused = |(job, claim, at): (JobId, Claim, Option<Placement>)| {
-            let mem_bytes = at.map_or(0, |at| self.cgroups.memory_used(&at));
+            let mem_bytes = at.map_or(0, |at| self.jobs.cgroups.memory_used(&at));
             let unused = claim.unused.less(Resources { mem_bytes, disk_bytes: 0 });
             (job, Claim { unused, ..claim })
         };

@@ -24,11 +24,12 @@ impl Daemon {
     pub fn take_back(&self) {
         // While gangs spin on all CPUs, an ordinary thread would move one process in each gap.
         let mut priority = ThreadPriority::of(&self.client_priority, None);
-        if let Err(error) = self.cgroups.cpu.give_way() {
+        if let Err(error) = self.jobs.cgroups.cpu.give_way() {
             let source = &error.source;
             tracing::warn!(%error, %source, "gangs do not give way to the rest of the machine");
         }
-        let jobs = self.conductor.ask(|state| state.core.jobs.keys().copied().collect::<Vec<_>>());
+        let jobs =
+            self.conductor.ask(|state| state.core.jobs().keys().copied().collect::<Vec<_>>());
         // Without a conductor there are no jobs either.
         for job in jobs.unwrap_or_default() {
             match self.take_job_back(job, &mut priority) {
@@ -44,13 +45,13 @@ impl Daemon {
     /// Returns how many processes were away.
     fn take_job_back(&self, job: JobId, priority: &mut ThreadPriority) -> Result<usize, Error> {
         // Where it lives stays as it is meanwhile.
-        let _changing = self.locks.home(job);
+        let _changing = self.jobs.locks.home(job);
         let Some(address) = self.address(job)? else { return Ok(0) };
         let mut moved = 0;
         for _ in 0..ROUNDS_MAX {
             let before = moved;
             let mut failed = None;
-            self.cgroups.each_process(&address, |process| {
+            self.jobs.cgroups.each_process(&address, |process| {
                 match self.take_process_back(&address, process) {
                     Ok(was_away) => moved += usize::from(was_away),
                     Err(error) if error.is_gone() => {}
@@ -74,7 +75,7 @@ impl Daemon {
         address: &Address,
         process: &ProcessHandle,
     ) -> gang_linux::Result<bool> {
-        let _filing = self.files.lock();
-        self.cgroups.take_back(&address.placement, process)
+        let _filing = self.jobs.files.lock();
+        self.jobs.cgroups.take_back(&address.placement, process)
     }
 }

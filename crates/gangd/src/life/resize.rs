@@ -15,7 +15,8 @@ use gang_schedule::{Class, JobId, Spec};
 use super::{peer::Peer, prover::Prover};
 use crate::{conduct::state::State, daemon::Daemon, error::Error};
 
-/// The parts of a running job that are to change; absent parts stay.
+/// The parts of a running job that are to change, with values that are within bounds; absent parts
+/// stay.
 #[derive(Clone, Debug, Default)]
 pub struct Change {
     pub class: Option<Class>,
@@ -54,6 +55,12 @@ impl Change {
         })?;
         let policy = if job.auto.is_some() { v1::Policy::auto } else { job.spec.policy.into() };
         Ok(Before { spec: job.spec.clone(), policy, resources: job.resources })
+    }
+
+    /// Nothing but class and weight changes.
+    pub fn is_of_class_or_weight(&self) -> bool {
+        let has_size = self.cpus.is_some() || self.min_cpus.is_some();
+        self.policy.is_none() && !has_size && !self.has_resources()
     }
 
     fn has_resources(&self) -> bool {
@@ -107,7 +114,7 @@ impl Daemon {
             }
         }
         let moves = change.policy.is_some() || change.mem_bytes.is_some();
-        let _changing = moves.then(|| self.locks.home(job));
+        let _changing = moves.then(|| self.jobs.locks.home(job));
         let (may_raise, asked) = (peer.is_administrator(), change.clone());
         let before = self.conductor.ask(move |state| asked.permitted(state, job, may_raise))??;
         let back = change.back(&before);
@@ -178,7 +185,7 @@ impl Daemon {
         }
         let user = self.conductor.ask(move |state| state.job(job).map(|job| job.spec.user))??;
         let nothing = Claim { user, unused: Resources::default() };
-        self.admission.queue.pass(&self.settings().accounts, nothing, None, |ahead| {
+        self.jobs.admission.queue.pass(&self.settings().accounts, nothing, None, |ahead| {
             let before =
                 self.conductor.ask(move |state| state.job(job).map(|job| job.resources))??;
             let after = change.resources(before);
@@ -192,7 +199,7 @@ impl Daemon {
             }
             self.grant(job, change, before.mem_bytes)
         })?;
-        self.admission.queue.look_again();
+        self.jobs.admission.queue.look_again();
         Ok(())
     }
 

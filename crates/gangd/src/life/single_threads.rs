@@ -58,7 +58,7 @@ pub struct SingleLeaver {
 /// The job that has a thread of a process, and which one.
 pub fn of_process(state: &State, pid: u32) -> Option<(JobId, u32)> {
     let proc_root = &state.roots.proc;
-    state.core.jobs.keys().find_map(|&job| {
+    state.core.jobs().keys().find_map(|&job| {
         let mut singles = state.singles(job).iter();
         let single = singles.find(|it| it.pid == pid && !singles::has_ended(it, proc_root))?;
         Some((job, single.tid))
@@ -102,7 +102,7 @@ impl Daemon {
         let owner_uid = self.permit(peer, job, "add a thread")?;
         let operation = || format!("add thread {tid} to job {job}");
         let (process, single) = self.claim_thread(peer, owner_uid, tid)?;
-        let _lock = self.locks.process(process.pid);
+        let _lock = self.jobs.locks.process(process.pid);
         match self.owner_of(single)? {
             Some(Owner::OfThread(owner) | Owner::OfProcess(owner)) if owner == job => return Ok(()),
             Some(Owner::OfThread(owner)) => {
@@ -121,8 +121,8 @@ impl Daemon {
         self.can_switch(&single)
             .map_err(|reason| Error::Failed { operation: operation(), reason })?;
         // No process comes as the first one meanwhile.
-        let _empty = self.locks.empty_job(job);
-        let filing = self.files.lock();
+        let _empty = self.jobs.locks.empty_job(job);
+        let filing = self.jobs.files.lock();
         let record = self.conductor.ask(move |state| state.core.with_thread(job, single))??;
         match record {
             Some(record) => self.attach_further_thread(job, single, record),
@@ -193,7 +193,8 @@ impl Daemon {
                 single.pid
             ));
         }
-        let barred = self.cgroups.barred_from_realtime(single.tid).map_err(|e| e.to_string())?;
+        let barred =
+            self.jobs.cgroups.barred_from_realtime(single.tid).map_err(|e| e.to_string())?;
         if let Some(group) = barred {
             return Err(format!(
                 "its group {} may have no real-time threads (cpu.rt_runtime_us is 0), and a single \
@@ -238,7 +239,7 @@ impl Daemon {
     ) -> Result<(), Error> {
         let gone = |_| Error::NoSuchThread(single.tid);
         let cpus = thread::cpus_allowed(&self.roots.proc, single.tid).map_err(gone)?;
-        self.files.put(Some(record))?;
+        self.jobs.files.put(Some(record))?;
         self.conductor.ask(move |state| state.add_single(job, single, cpus))?
     }
 
@@ -268,11 +269,11 @@ impl Daemon {
         self.permit(peer, job, "remove a thread")?;
         // The process is brought into no job until its thread has left this one.
         let pid = process::of_thread(&self.roots.proc, tid);
-        let _lock = self.locks.process(pid.map_err(|_| Error::NoSuchThread(tid))?);
+        let _lock = self.jobs.locks.process(pid.map_err(|_| Error::NoSuchThread(tid))?);
         let gone = self.conductor.ask(move |state| leave(state, job, tid))??;
         let SingleLeaver { process, leaver, single, members, others, affinity } = gone;
         self.wait_for_leaver(&process, &leaver);
-        let pins = Pins::read(&self.files.store.pins(job.0)).ok().flatten();
+        let pins = Pins::read(&self.jobs.files.store.pins(job.0)).ok().flatten();
         let inheritors = singles::inheritors(&self.roots.proc, &members, &others).into_iter();
         for (inheritor, member) in inheritors.filter(|(_, of)| of.pid == single.pid) {
             singles::release_inheritor(inheritor, &member, &affinity, pins.as_ref());

@@ -132,7 +132,7 @@ impl Daemon {
             let Some(single) = single else { continue };
             let pins = pins
                 .entry(job)
-                .or_insert_with(|| Pins::read(&self.files.store.pins(job.0)).ok().flatten());
+                .or_insert_with(|| Pins::read(&self.jobs.files.store.pins(job.0)).ok().flatten());
             waiting.lower(pins.as_ref());
             let Stray { everywhere, normal, .. } = &waiting.stray;
             let of_job = of_jobs.entry(job).or_insert_with(|| (everywhere.clone(), Vec::new()));

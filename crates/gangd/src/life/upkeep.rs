@@ -12,8 +12,8 @@ impl Daemon {
         let forget_after = self.settings().forget_after;
         let asked = self.conductor.ask(move |state| {
             let limited = Limited::due(state);
-            let had_jobs = (!state.core.jobs.is_empty(), state.core.had_jobs);
-            let (jobs, machine) = (&state.core.jobs, state.core.machine());
+            let had_jobs = (!state.core.jobs().is_empty(), state.core.had_jobs());
+            let (jobs, machine) = (state.core.jobs(), state.core.machine());
             (
                 limited,
                 jobs.values().filter_map(|job| Tree::due(state, job)).collect(),

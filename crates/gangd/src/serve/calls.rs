@@ -8,7 +8,7 @@ use gang_protocol::{
 use crate::{
     error::Error,
     life::auto::Decision,
-    serve::session::{AutoSession, Changed, Session, SpanningWanted, Wanted},
+    serve::session::{AutoSession, Session},
 };
 
 fn answer<C: VarlinkCallError + ?Sized, T>(
@@ -37,8 +37,7 @@ impl v1::VarlinkInterface for Session {
         wait: Option<bool>,
         signals: Option<bool>,
     ) -> varlink::Result<()> {
-        let (wait, signals) = (wait.unwrap_or(false), signals.unwrap_or(false));
-        let wanted = Wanted {
+        let wanted = v1::Register_Args {
             name,
             cpus,
             min_cpus,
@@ -64,8 +63,15 @@ impl v1::VarlinkInterface for Session {
         owner_uid: Option<i64>,
         launched_as: Option<String>,
     ) -> varlink::Result<()> {
-        let wanted =
-            SpanningWanted { name, cpus, class, weight, on_host_lost, owner_uid, launched_as };
+        let wanted = v1::RegisterSpanning_Args {
+            name,
+            cpus,
+            class,
+            weight,
+            on_host_lost,
+            owner_uid,
+            launched_as,
+        };
         let registered = Session::register_spanning(self, wanted);
         answer(call, registered, |call, (job, from_ns)| call.reply(job.0 as i64, from_ns as i64))
     }
@@ -112,19 +118,20 @@ impl v1::VarlinkInterface for Session {
         disk_bytes: Option<i64>,
         signals: Option<bool>,
     ) -> varlink::Result<()> {
-        let wanted = Wanted {
+        let wanted = v1::Adopt_Args {
             name,
             cpus,
             min_cpus,
             class,
             policy,
             weight,
+            pid,
+            cgroup,
             mem_bytes,
             disk_bytes,
-            wait: false,
-            signals: signals.unwrap_or(false),
+            signals,
         };
-        answer(call, Session::adopt(self, wanted, pid, cgroup), |call, (job, processes)| {
+        answer(call, Session::adopt(self, wanted), |call, (job, processes)| {
             call.reply(job.0 as i64, processes as i64)
         })
     }
@@ -178,8 +185,9 @@ impl v1::VarlinkInterface for Session {
         mem_bytes: Option<i64>,
         disk_bytes: Option<i64>,
     ) -> varlink::Result<()> {
-        let to = Changed { class, policy, cpus, min_cpus, weight, mem_bytes, disk_bytes };
-        answer(call, Session::set_job(self, job, to), |call, ()| call.reply())
+        let asked =
+            v1::SetJob_Args { job, class, policy, cpus, min_cpus, weight, mem_bytes, disk_bytes };
+        answer(call, Session::set_job(self, asked), |call, ()| call.reply())
     }
 
     fn list_jobs(&self, call: &mut dyn v1::Call_ListJobs) -> varlink::Result<()> {

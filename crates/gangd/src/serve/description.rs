@@ -42,7 +42,8 @@ pub struct Described {
 impl Described {
     /// `shares` are what the weights of all jobs give them now.
     pub fn of(state: &State, job: &Job, shares: &BTreeMap<JobId, f64>, now: Now) -> Described {
-        let spanning = || state.core.schedule.share_wanted(job.id).filter(|_| job.nonce.is_some());
+        let spanning =
+            || state.core.schedule().share_wanted(job.id).filter(|_| job.nonce.is_some());
         let share = shares.get(&job.id).copied().or_else(spanning).unwrap_or(0.0);
         Described {
             job: describe(state, job, share, now),
@@ -85,15 +86,15 @@ impl Described {
     pub fn complete(self, daemon: &Daemon) -> Result<(v1::Job, Vec<u32>), Error> {
         let Described { mut job, address } = self;
         let address = address.as_ref();
-        let pids = address.map_or(Ok(Vec::new()), |at| daemon.cgroups.processes(at))?;
+        let pids = address.map_or(Ok(Vec::new()), |at| daemon.jobs.processes(at))?;
         job.processes = pids.len() as i64;
         if let Some(memory) = &mut job.memory {
-            let used = address.map_or(0, |at| daemon.cgroups.memory_used(&at.placement));
+            let used = address.map_or(0, |at| daemon.jobs.memory_used(&at.placement));
             memory.used_bytes = Some(used as i64);
         }
         let placement = address.map(|at| &at.placement);
         let gang = placement.filter(|_| job.policy != v1::Policy::none);
-        job.kept_by = gang.and_then(|placement| daemon.cgroups.kept_by(placement));
+        job.kept_by = gang.and_then(|placement| daemon.jobs.kept_by(placement));
         measured::describe(&daemon.measuring, placement, &mut job);
         Ok((job, pids))
     }
@@ -112,8 +113,8 @@ pub fn all_jobs(daemon: &Daemon) -> Result<(Vec<Described>, u64), Error> {
         let shares: Option<Arc<BTreeMap<JobId, f64>>> = known.take();
         let (shares, portion, last, took_ns) = daemon.conductor.ask(move |state| {
             let began_ns = clock::monotonic_ns();
-            let shares = shares.unwrap_or_else(|| Arc::new(state.core.schedule.shares()));
-            let (jobs, now) = (state.core.jobs.range(from..).take(PORTION), now());
+            let shares = shares.unwrap_or_else(|| Arc::new(state.core.schedule().shares()));
+            let (jobs, now) = (state.core.jobs().range(from..).take(PORTION), now());
             let last = jobs.clone().last().map(|(&id, _)| id);
             let describe = |(_, job)| Described::of(state, job, &shares, now);
             let portion: Vec<Described> = jobs.map(describe).collect();
@@ -213,11 +214,11 @@ fn describe(state: &State, job: &Job, share: f64, now: Now) -> v1::Job {
 /// The daemon and its machine, and how many jobs a client sees.
 pub fn status(daemon: &Daemon, sees: Sees) -> Result<v1::Status, Error> {
     let (jobs, cpus, config, load, are_working) = daemon.conductor.ask(move |state| {
-        let schedule = &state.core.schedule;
+        let schedule = state.core.schedule();
         let cpus = schedule.topology().cpus().len();
-        let config = Config { gap: state.core.gaps.usual(), ..schedule.config().clone() };
-        let are_working = state.core.are_working;
-        let jobs = state.core.jobs.values().filter(|job| sees.job(job.id, job.owner_uid)).count();
+        let config = Config { gap: state.core.gaps().usual(), ..schedule.config().clone() };
+        let are_working = state.core.are_working();
+        let jobs = state.core.jobs().values().filter(|job| sees.job(job.id, job.owner_uid)).count();
         (jobs, cpus, config, schedule.load(), are_working)
     })?;
     let (count, summary) = daemon.conductor.switches();
@@ -306,16 +307,16 @@ fn guarantee(backend: Backend) -> v1::Guarantee {
 /// Plans of the slice under way and of those planned after it, and of earlier slices that ended
 /// after `since_ns`. Each has the gaps in force when it began.
 pub fn frame(state: &State, now_ns: u64, since_ns: Option<u64>) -> Vec<(Arc<Plan>, Gap)> {
-    let now = slices::slice_at(state.core.schedule.config(), now_ns);
+    let now = slices::slice_at(state.core.schedule().config(), now_ns);
     let plans = match since_ns {
-        Some(since_ns) => state.core.schedule.plans_since(since_ns.min(now_ns)),
+        Some(since_ns) => state.core.schedule().plans_since(since_ns.min(now_ns)),
         None => {
-            let plans = state.core.schedule.plans().iter();
+            let plans = state.core.schedule().plans().iter();
             plans.filter(|plan| plan.slice >= now).cloned().collect()
         }
     };
     let with_gap = |plan: Arc<Plan>| {
-        let gap = state.core.gaps.published(plan.start_ns);
+        let gap = state.core.gaps().published(plan.start_ns);
         (plan, gap)
     };
     plans.into_iter().map(with_gap).collect()

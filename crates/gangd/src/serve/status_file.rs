@@ -121,7 +121,7 @@ fn write(path: &Path, daemon: &Daemon, was_empty: &mut bool) -> io::Result<(u64,
     let jobs = jobs.into_iter().map(Described::brief).collect();
     let asked = daemon.conductor.ask(move |state| {
         let (now_ns, began_ns) = (clock::utc_ns(), clock::monotonic_ns());
-        let schedule = &state.core.schedule;
+        let schedule = state.core.schedule();
         let status = Status {
             version: 1,
             written_at_ns: now_ns,

@@ -2,7 +2,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use gang_schedule::UserId;
 
-use super::*;
+use super::{file::parse, *};
 use crate::manual;
 
 fn settings(text: &str) -> anyhow::Result<Settings> {

@@ -172,7 +172,7 @@ impl Accountant {
                 let slurm_job = SlurmJob::parse(job.slurm_job.as_deref()?)?;
                 Some((slurm_job, Gang { job: job.id, out_of_slot_ns: job.out_of_slot_ns }))
             };
-            state.core.jobs.values().filter_map(of_slurm).collect::<Vec<_>>()
+            state.core.jobs().values().filter_map(of_slurm).collect::<Vec<_>>()
         });
         let Ok(gangs) = gangs else { return };
         let mut by_job: BTreeMap<SlurmJob, Vec<Gang>> = BTreeMap::new();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gang_conductor::Home;
+use gang_conductor::{Home, Reading};
 use gang_schedule::JobId;
 use gang_timetable::{
     Attributes, Backend, Members, Seen, Starter, as_default, is_raised,
@@ -25,14 +25,9 @@ impl Machine {
     }
 
     /// Reads the threads of a job again; true where one came.
-    pub fn read(
-        &mut self,
-        job: JobId,
-        owner_uid: u32,
-        home: &mut Home,
-        roster: &mut Roster,
-    ) -> bool {
-        let mut tids: Vec<u32> = match home.placement {
+    pub fn read(&mut self, job: JobId, of: Reading<'_>, roster: &mut Roster) -> bool {
+        let Reading { owner_uid, placement, members, .. } = of;
+        let mut tids: Vec<u32> = match placement {
             Placement::Cgroup { .. } => {
                 roster.leaving.retain(|pid| self.processes.contains_key(pid));
                 let here = self.in_group(job).into_iter();
@@ -57,7 +52,7 @@ impl Machine {
                 roster.tree.iter().flat_map(|&pid| self.tids(pid)).collect()
             }
             Placement::Threads { .. } => {
-                let everywhere = home.members.everywhere.clone();
+                let everywhere = members.everywhere.clone();
                 // Those that leave are on file until they have left.
                 let mut singles = roster.singles.clone();
                 if let Some(Placement::Threads { threads }) =
@@ -70,31 +65,31 @@ impl Machine {
                 roster.singles.iter().map(|single| single.tid).collect()
             }
         };
-        if let Placement::Tree { .. } = home.placement {
-            home.members.processes.clone_from(&roster.tree);
+        if let Placement::Tree { .. } = placement {
+            members.processes.clone_from(&roster.tree);
         }
-        home.members.admit(&mut tids, roster.beside);
+        members.admit(&mut tids, roster.beside);
         let pins = self.pins.get(&job).cloned().unwrap_or_default();
-        self.note_starters(&tids, &home.members, &pins.own);
+        self.note_starters(&tids, members, &pins.own);
         let singles = &roster.singles;
-        for &tid in tids.iter().filter(|&&tid| !home.members.knows(tid)) {
+        for &tid in tids.iter().filter(|&&tid| !members.knows(tid)) {
             let is_on_file =
                 pins.own.contains_key(&tid) || singles.iter().any(|single| single.tid == tid);
             let is_reset = self.model.attributes.get(&tid) == Some(&Attributes::other(0));
             let thread = self.threads.get_mut(&tid).filter(|_| !is_on_file);
             thread.into_iter().for_each(|it| it.was_reset = is_reset);
         }
-        let had_foreign = home.members.has_foreign_that_run();
+        let had_foreign = members.has_foreign_that_run();
         let mut is_other = false;
         for tid in &tids {
             let Some(now) = self.model.attributes.get(tid) else { continue };
-            is_other |= home.members.note_attributes(*tid, now);
+            is_other |= members.note_attributes(*tid, now);
         }
-        let has_own = home.members.has_own_attributes() || !pins.own.is_empty();
+        let has_own = members.has_own_attributes() || !pins.own.is_empty();
         let was_listed = std::mem::replace(&mut roster.listed, self.ticks);
-        let new = tids.iter().copied().filter(|&tid| !home.members.knows(tid));
+        let new = tids.iter().copied().filter(|&tid| !members.knows(tid));
         let new: Vec<u32> = new.collect();
-        let came = home.members.update(&tids, |tid| {
+        let came = members.update(&tids, |tid| {
             let now = *self.model.attributes.get(&tid)?;
             let cpus = self.model.affinity.get(&tid)?.clone();
             let single = singles.iter().find(|single| single.tid == tid);
@@ -106,32 +101,32 @@ impl Machine {
             let were_given = pins.given.contains(&cpus);
             Some(Seen { tid, now, were_given, cpus, original, started_by })
         });
-        let gone = home.members.take_gone(was_listed);
-        if let Placement::Cgroup { .. } = home.placement {
+        let gone = members.take_gone(was_listed);
+        if let Placement::Cgroup { .. } = placement {
             let is_it = |thread: &super::Thread| thread.started <= was_listed;
             let alive = gone.into_iter().filter(|it| self.threads.get(&it.tid).is_some_and(is_it));
             let found: Vec<_> = alive.collect();
             roster.strays.extend(found.iter().map(|it| (it.tid, it.was_there_ticks)));
             roster.found.extend(found);
-            self.file_members(job, home, roster);
+            self.file_members(job, members, roster);
         }
         for &tid in &tids {
             let (is_foreign, is_new) = (self.is_foreign(tid, owner_uid), new.contains(&tid));
-            is_other |= home.members.note_owner(tid, is_foreign, is_new);
+            is_other |= members.note_owner(tid, is_foreign, is_new);
         }
-        is_other |= had_foreign && !home.members.has_foreign_that_run();
-        if !home.members.stops_foreign {
-            home.members.processes.retain(|&pid| !self.is_foreign(pid, owner_uid));
+        is_other |= had_foreign && !members.has_foreign_that_run();
+        if !members.stops_foreign {
+            members.processes.retain(|&pid| !self.is_foreign(pid, owner_uid));
         }
         for tid in &tids {
             if let Some(thread) = self.threads.get_mut(tid) {
                 (thread.is_unread, thread.unread, thread.was_read) = (false, Vec::new(), true);
             }
         }
-        let have_moved = self.see_cpus(&tids, &mut home.members, &pins);
-        let mut chose: Vec<u32> = home.members.user_pinned().collect();
+        let have_moved = self.see_cpus(&tids, members, &pins);
+        let mut chose: Vec<u32> = members.user_pinned().collect();
         // Those that leave are in the job's groups, and on file, until they have left.
-        let leaving: Vec<u32> = match home.placement {
+        let leaving: Vec<u32> = match placement {
             Placement::Threads { .. } => roster.leaving.iter().copied().collect(),
             _ => roster.leaving.iter().flat_map(|&pid| self.tids(pid)).collect(),
         };
@@ -140,8 +135,8 @@ impl Machine {
         let leaving = leaving.into_iter().chain(roster.strays.keys().copied());
         let removed = roster.removed.iter().flat_map(|&pid| self.tids(pid));
         let leavers: Vec<u32> = leaving.chain(removed).collect();
-        let mut own = home.members.own_attributes(&leavers, &pins.own, &roster.expected_own);
-        roster.expected_own.retain(|&tid, _| !home.members.knows(tid));
+        let mut own = members.own_attributes(&leavers, &pins.own, &roster.expected_own);
+        roster.expected_own.retain(|&tid, _| !members.knows(tid));
         own.extend(&roster.expected_own);
         if self.backend.is_some_and(Backend::can_fill) {
             let pins = self.pins.entry(job).or_default();
@@ -151,9 +146,9 @@ impl Machine {
     }
 
     /// On file: the members of a job, and those that left it and are not as before yet.
-    pub fn file_members(&mut self, job: JobId, home: &Home, roster: &Roster) {
+    pub fn file_members(&mut self, job: JobId, members: &Members, roster: &Roster) {
         if self.backend.is_some_and(Backend::can_fill) {
-            let tids = home.members.threads().iter().map(|it| it.tid);
+            let tids = members.threads().iter().map(|it| it.tid);
             let leaving = roster.leaving.iter().flat_map(|&pid| self.tids(pid));
             let tids = tids.chain(leaving).collect();
             let pins = self.pins.entry(job).or_default();

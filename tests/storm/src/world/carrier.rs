@@ -24,20 +24,20 @@ pub(super) struct HandedOn {
 
 impl Daemon {
     fn sleeps(&self, job: JobId) -> bool {
-        let job = self.core.jobs.get(&job);
+        let job = self.core.jobs().get(&job);
         job.is_some_and(|job| !job.activity.awake && job.spec.policy == Policy::Gang)
     }
 
     /// The programs of a job read of its slots from now on.
     pub(super) fn open_page(&mut self, job: JobId) {
         if self.core.open_page(job).is_ok() {
-            self.handed_on.pages.insert(job, self.core.jobs[&job].slots);
+            self.handed_on.pages.insert(job, self.core.jobs()[&job].slots);
         }
     }
 
     /// The slot modes of jobs that were restored stand in no log.
     pub(super) fn note_restored(&mut self) {
-        let modes = self.core.jobs.values().map(|job| (job.id, job.in_slot));
+        let modes = self.core.jobs().values().map(|job| (job.id, job.in_slot));
         self.handed_on.modes = modes.collect();
     }
 
@@ -48,10 +48,10 @@ impl Daemon {
     /// The faults of what was handed on.
     pub(super) fn check_handed_on(&mut self) -> Vec<String> {
         let Daemon { core, handed_on: HandedOn { measured, pages, modes }, .. } = self;
-        pages.retain(|job, _| core.jobs.contains_key(job));
-        modes.retain(|job, _| core.jobs.contains_key(job));
+        pages.retain(|job, _| core.jobs().contains_key(job));
+        modes.retain(|job, _| core.jobs().contains_key(job));
         let mut wrong = Vec::new();
-        for (id, job) in &core.jobs {
+        for (id, job) in core.jobs() {
             let mode = modes.get(id).copied().unwrap_or_default();
             if mode != job.in_slot {
                 wrong.push(format!(
@@ -71,7 +71,7 @@ impl Daemon {
                 Some(_) => {}
             }
         }
-        if let Some(job) = measured.keys().find(|job| !core.jobs.contains_key(job)) {
+        if let Some(job) = measured.keys().find(|job| !core.jobs().contains_key(job)) {
             wrong.push(format!("jobs that are over are not measured: {job}"));
         }
         wrong
@@ -80,7 +80,7 @@ impl Daemon {
     /// Pages say all slots that jobs have had by the last plans.
     pub(super) fn check_pages(&self) -> Option<String> {
         let pages = &self.handed_on.pages;
-        let with_pages = self.core.jobs.values().filter(|job| job.has_page);
+        let with_pages = self.core.jobs().values().filter(|job| job.has_page);
         let wrong = with_pages.filter(|job| pages.get(&job.id) != Some(&job.slots)).map(|job| {
             let (id, said) = (job.id, pages.get(&job.id));
             format!(
@@ -93,7 +93,7 @@ impl Daemon {
 
     /// Whether each switcher has the last timetable.
     fn have_timetables(&self) -> bool {
-        self.lanes.iter().all(|lane| lane.last.generation == self.core.generation)
+        self.lanes.iter().all(|lane| lane.last.generation == self.core.generation())
     }
 }
 
@@ -183,7 +183,7 @@ impl Carrier for World {
         self.check_timetables_first("a plan is measured");
         let Some(daemon) = &self.daemon else { return };
         let in_rows = planned.plans.iter().flat_map(|plan| &plan.row).map(|slot| slot.job);
-        let mut there = in_rows.filter(|job| daemon.core.jobs.contains_key(job));
+        let mut there = in_rows.filter(|job| daemon.core.jobs().contains_key(job));
         if let Some(job) = there.find(|&job| !daemon.is_measured(job)) {
             let what = format!("gangs are measured before their slots are planned: {job}");
             self.machine.borrow_mut().violations.push(what);

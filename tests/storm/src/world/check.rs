@@ -31,9 +31,9 @@ impl World {
                 owned = owned.union(&slot.cpus);
             }
         }
-        let made = slices::slice_at(daemon.core.schedule.config(), resume_ns);
+        let made = slices::slice_at(daemon.core.schedule().config(), resume_ns);
         for plan in plans.iter().filter(|plan| plan.slice >= made) {
-            let wrong = gang_schedule::check::plan(&daemon.core.schedule, plan);
+            let wrong = gang_schedule::check::plan(daemon.core.schedule(), plan);
             machine.violations.extend(wrong.iter().map(ToString::to_string));
         }
     }
@@ -45,8 +45,8 @@ impl World {
         if self.config.slice_ns % self.config.gap.period_ns != 0 {
             return;
         }
-        let mut schedule = Schedule::clone(&daemon.core.schedule);
-        let last = daemon.core.schedule.plans().last().map_or(0, |plan| plan.slice);
+        let mut schedule = Schedule::clone(daemon.core.schedule());
+        let last = daemon.core.schedule().plans().last().map_or(0, |plan| plan.slice);
         let mut frame = gang_schedule::check::Frame::new();
         for slice in last + 1..last + FRAME_SLICES {
             let plan = schedule.plan(slice);
@@ -83,13 +83,13 @@ impl World {
         let is_covered = daemon.lanes.iter().all(|lane| now_ns < lane.last.until_ns);
         let is_steady = self.now.monotonic_ns > self.stepped_until_ns;
         let begins_ns = daemon.lanes.iter().map(|lane| lane.last.from_ns).max().unwrap_or(0);
-        let has_members = core.jobs.values().any(|job| job.home.is_some());
+        let has_members = core.jobs().values().any(|job| job.home.is_some());
         let is_asleep = daemon.wakes_ns > now_ns;
         if is_steady && is_asleep && has_members && begins_ns > now_ns + STEP_SHOWS_NS {
             let in_ns = begins_ns - now_ns;
             machine.violations.push(format!("plans are for now: they begin in {in_ns} ns"));
         }
-        let is_told = is_steady && daemon.orders.is_empty() && !core.schedule.is_changed();
+        let is_told = is_steady && daemon.orders.is_empty() && !core.schedule().is_changed();
         let missed = daemon.followed().missed;
         if !is_followed || !is_told || !core.has_seen(missed) || !(is_covered || is_over) {
             return;
@@ -100,14 +100,14 @@ impl World {
         }
         let slice = slices::slice_at(config, now_ns);
         let in_gap = slices::in_gap(config, now_ns);
-        let plan = core.schedule.plan_of(slice).filter(|_| is_covered);
+        let plan = core.schedule().plan_of(slice).filter(|_| is_covered);
         if plan.is_none() && !is_over {
             return;
         }
         let slot_of = |job| plan.and_then(|plan| plan.slot(job));
-        let online = core.schedule.topology().set();
+        let online = core.schedule().topology().set();
         let (mut wrong, mut seen) = (Vec::new(), Vec::new());
-        for (id, job) in &core.jobs {
+        for (id, job) in core.jobs() {
             let Some(home) = &job.home else { continue };
             let is_unpinning = core.is_unpinning(*id);
             let foreign = home.members.threads().iter().filter(|thread| thread.is_foreign);
@@ -227,7 +227,7 @@ impl World {
             let runs = roster.filter(|_| is_still);
             let is_elsewhere = |pid| {
                 let others = daemon.rosters.iter().filter(|(other, _)| *other != id);
-                let jobs = core.jobs.values().filter(|job| job.id != *id);
+                let jobs = core.jobs().values().filter(|job| job.id != *id);
                 let leaving = jobs.flat_map(|job| &job.home).flat_map(|home| &home.leaving);
                 let mut all = others.flat_map(|(_, of)| &of.tree).chain(leaving);
                 all.any(|&other| other == pid)

@@ -33,16 +33,15 @@ impl Daemon {
         let others = self.rosters.iter().filter(|(other, _)| **other != job);
         let others = others.flat_map(|(_, of)| of.tree.iter().copied());
         // Those that leave are on file of their old job until they have left.
-        let homes = self.core.jobs.values().filter(|other| other.id != job);
+        let homes = self.core.jobs().values().filter(|other| other.id != job);
         let homes = homes.filter_map(|other| other.home.as_ref());
         let others = others.chain(homes.flat_map(|home| home.leaving.iter().copied())).collect();
-        let Some(of) = self.core.jobs.get_mut(&job) else { return false };
-        let owner_uid = of.owner_uid;
-        let Some(home) = of.home.as_mut() else { return false };
+        let Some(reading) = self.core.reading(job) else { return false };
+        let is_tree = matches!(reading.placement, Placement::Tree { .. });
         let roster = self.rosters.entry(job).or_default();
         roster.others = others;
-        let came = machine.read(job, owner_uid, home, roster);
-        if let Placement::Tree { .. } = home.placement {
+        let came = machine.read(job, reading, roster);
+        if is_tree {
             let started = |pid: &u32| Some((*pid, machine.processes.get(pid)?.started));
             let tree = roster.tree.iter().filter_map(started).collect();
             // At once, which the daemon does now and then.
@@ -81,10 +80,10 @@ impl Daemon {
     }
 
     fn file_members(&self, machine: &mut Machine, job: JobId) {
-        let home = self.core.jobs.get(&job).and_then(|job| job.home.as_ref());
+        let home = self.core.jobs().get(&job).and_then(|job| job.home.as_ref());
         if let (Some(home), Some(roster)) = (home, self.rosters.get(&job)) {
             if let Placement::Cgroup { .. } = home.placement {
-                machine.file_members(job, home, roster);
+                machine.file_members(job, &home.members, roster);
             }
         }
     }
@@ -99,7 +98,7 @@ impl Daemon {
         let spent_ns = LOOK_AT_JOB_NS * jobs.len() as u64;
         let is_behind = self.followed().is_behind;
         let is_astray = |&job: &JobId| {
-            let members = self.core.jobs[&job].home.as_ref().map(|home| &home.members);
+            let members = self.core.jobs()[&job].home.as_ref().map(|home| &home.members);
             let Some(members) = members else { return false };
             let mut tids = members.threads().iter().map(|it| it.tid);
             let is_astray = |tid| machine.is_outside(job, tid) || machine.has_moved(members, tid);
@@ -126,7 +125,7 @@ impl Daemon {
         for stray in std::mem::take(&mut self.strays) {
             let is_out = in_force >= Some(stray.gone_from);
             // What a job that is over left behind is released with it.
-            let is_stray = self.core.jobs.contains_key(&stray.job)
+            let is_stray = self.core.jobs().contains_key(&stray.job)
                 && self.core.is_of_no_job(stray.tid)
                 && machine.is_outside(stray.job, stray.tid);
             if is_stray {
@@ -153,10 +152,10 @@ impl Daemon {
             return None;
         }
         let takes_turns = |job: &JobId| {
-            let job = self.core.jobs.get(job);
+            let job = self.core.jobs().get(job);
             job.is_some_and(|job| self.core.eligibility(job) == Eligibility::TakesTurns)
         };
-        let jobs = self.core.jobs.values().filter(|job| takes_turns(&job.id));
+        let jobs = self.core.jobs().values().filter(|job| takes_turns(&job.id));
         let members = jobs.filter_map(|job| job.home.as_ref()).map(|home| &home.members);
         let tids: BTreeSet<u32> =
             members.flat_map(|members| members.threads()).map(|thread| thread.tid).collect();
@@ -192,7 +191,7 @@ impl Daemon {
         self.look_at_ns = now.monotonic_ns + 100 * MS;
         let mut of_jobs = Vec::new();
         for job in self.core.to_count() {
-            let threads = self.core.jobs[&job]
+            let threads = self.core.jobs()[&job]
                 .home
                 .as_ref()
                 .map_or(0, |home| home.members.threads().len() as u32);

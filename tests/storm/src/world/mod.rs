@@ -351,7 +351,7 @@ impl World {
 
     /// The conductor is asked for a moment of a job.
     fn hit(&mut self, job: JobId, moment: Moment) {
-        let job = self.daemon.as_ref().and_then(|daemon| daemon.core.jobs.get(&job));
+        let job = self.daemon.as_ref().and_then(|daemon| daemon.core.jobs().get(&job));
         if let Some(job) = job {
             *self.cells.entry((State::of(job), moment)).or_default() += 1;
         }

@@ -58,8 +58,10 @@ impl World {
                     roster.tree.retain(|&pid| pid != number);
                     roster.removed.remove(&number);
                 }
-                for home in daemon.core.jobs.values_mut().flat_map(|job| &mut job.home) {
-                    home.members.processes.retain(|&pid| pid != number);
+                for job in daemon.core.jobs().keys().copied().collect::<Vec<_>>() {
+                    if let Some(reading) = daemon.core.reading(job) {
+                        reading.members.processes.retain(|&pid| pid != number);
+                    }
                 }
             }
         }
@@ -185,7 +187,7 @@ impl World {
         } else {
             // Nobody can tell a policy that gangd gives from the same one, chosen; nor SCHED_IDLE
             // of one that comes.
-            let jobs = self.daemon.iter().flat_map(|daemon| daemon.core.jobs.values());
+            let jobs = self.daemon.iter().flat_map(|daemon| daemon.core.jobs().values());
             let mut all = jobs.filter_map(|job| Some(&job.home.as_ref()?.members));
             let of = all.find(|members| members.knows(tid));
             // On its way, a job is on file where it goes.
@@ -268,7 +270,7 @@ impl World {
         let mut machine = self.machine.borrow_mut();
         let is_member = |tid: &&u32| {
             let pid = machine.threads[*tid].pid;
-            let mut jobs = self.daemon.iter().flat_map(|daemon| daemon.core.jobs.values());
+            let mut jobs = self.daemon.iter().flat_map(|daemon| daemon.core.jobs().values());
             jobs.any(|job| {
                 job.home.as_ref().is_some_and(|home| {
                     home.coming.is_none()
@@ -291,15 +293,15 @@ impl World {
     pub(super) fn bustle(&mut self, a: u16, b: u16) {
         let Some(daemon) = &mut self.daemon else { return };
         let has_group = |id: &&JobId| {
-            let home = daemon.core.jobs[*id].home.as_ref();
+            let home = daemon.core.jobs()[*id].home.as_ref();
             home.is_some_and(|it| matches!(it.placement, Placement::Cgroup { .. }))
         };
-        let Some(job) = nth(daemon.core.jobs.keys().filter(has_group), a) else { return };
+        let Some(job) = nth(daemon.core.jobs().keys().filter(has_group), a) else { return };
         let looks = if b % 3 == 0 { 50 } else { 3 };
         let mut came = false;
         for _ in 0..looks {
             let mut machine = self.machine.borrow_mut();
-            let members = daemon.core.jobs[&job].home.as_ref().map(|home| &home.members);
+            let members = daemon.core.jobs()[&job].home.as_ref().map(|home| &home.members);
             let tids: Vec<u32> =
                 members.into_iter().flat_map(|it| it.threads()).map(|it| it.tid).collect();
             let runs = |tid: &&u32| {
@@ -331,15 +333,15 @@ impl World {
     pub(super) fn see(&mut self, kind: Kind, a: u16) {
         let now = self.now;
         let Some(daemon) = &mut self.daemon else { return };
-        let Some(job) = nth(daemon.core.jobs.keys(), a) else { return };
-        if daemon.core.eligibility(&daemon.core.jobs[&job]) == Eligibility::TooManyThreads {
+        let Some(job) = nth(daemon.core.jobs().keys(), a) else { return };
+        if daemon.core.eligibility(&daemon.core.jobs()[&job]) == Eligibility::TooManyThreads {
             daemon.read(&mut self.machine.borrow_mut(), job);
         }
         let of = daemon.uses.entry(job).or_default();
         match kind {
             Kind::Use => *of += 5 * MS,
             Kind::Widen => {
-                let cpus = daemon.core.jobs[&job].spec.cpus;
+                let cpus = daemon.core.jobs()[&job].spec.cpus;
                 let of_jobs = vec![(job, Runnable::exactly(cpus + 1))];
                 for _ in 0..3 {
                     let of_jobs = of_jobs.clone();
@@ -350,13 +352,13 @@ impl World {
             _ => {}
         }
         let seen = JobSeen { id: job, cpu_time_ns: *of, waited_us: None };
-        let state = State::of(&daemon.core.jobs[&job]);
-        let was_awake = daemon.core.jobs[&job].activity.awake;
-        let has_home = daemon.core.jobs[&job].home.is_some();
+        let state = State::of(&daemon.core.jobs()[&job]);
+        let was_awake = daemon.core.jobs()[&job].activity.awake;
+        let has_home = daemon.core.jobs()[&job].home.is_some();
         if has_home && daemon.core.looked_at(now, seen) {
             let _ = daemon.core.fall_asleep(now, job, 0);
             *self.cells.entry((state, Moment::Sleep)).or_default() += 1;
-        } else if !was_awake && daemon.core.jobs[&job].activity.awake {
+        } else if !was_awake && daemon.core.jobs()[&job].activity.awake {
             *self.cells.entry((state, Moment::Wake)).or_default() += 1;
         } else if kind == Kind::Idle {
             // Nothing says when the kernel reports a job that wakes.

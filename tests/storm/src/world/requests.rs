@@ -67,7 +67,7 @@ impl World {
     pub(super) fn request(&mut self, kind: Kind, a: u16, b: u16) -> Result<(), Died> {
         let now = self.now;
         let Some(daemon) = &mut self.daemon else { return Ok(()) };
-        let job = nth(daemon.core.jobs.keys(), a);
+        let job = nth(daemon.core.jobs().keys(), a);
         match (kind, job) {
             (Kind::Register, _) => {
                 let cpus = u32::from(b % 5) + 1;
@@ -127,7 +127,7 @@ impl World {
             // The group in which it was called is limited, or is not any more.
             (Kind::Confine, Some(job)) if b % 4 == 1 => {
                 let core = &mut self.daemon.as_mut().ok_or(Died)?.core;
-                match core.jobs[&job].home.as_ref().map(|home| &home.placement) {
+                match core.jobs()[&job].home.as_ref().map(|home| &home.placement) {
                     Some(at) if is_in_place(at) => {
                         core.move_for_limits(job, Some(Regroup::FromCaller));
                     }
@@ -183,7 +183,7 @@ impl World {
         }
         let Some(daemon) = &mut self.daemon else { return Ok(()) };
         let user = daemon.core.account_of(*SUBORDINATE.start());
-        let his = daemon.core.jobs.values().filter(|job| job.spec.user == user);
+        let his = daemon.core.jobs().values().filter(|job| job.spec.user == user);
         let (now, his) = (self.now, his.map(|job| job.id).collect::<Vec<JobId>>());
         for (at, job) in his.into_iter().enumerate() {
             let how = [Suspension::Own, Suspension::None][(at + usize::from(a)) % 2];
@@ -194,7 +194,7 @@ impl World {
         }
         let Some(daemon) = &mut self.daemon else { return Ok(()) };
         // Root may have them all. The registry says how many parts there are.
-        let unlimited = daemon.core.jobs.values();
+        let unlimited = daemon.core.jobs().values();
         let unlimited = unlimited.filter(|job| job.owner_uid == 0 || job.nonce.is_some()).count();
         for uid in USERS.into_iter().filter(|_| unlimited < JOBS_MAX / 4) {
             let user = daemon.core.account_of(uid);
@@ -202,7 +202,7 @@ impl World {
             let (name, resources) = ("first".into(), Resources::default());
             let first =
                 Candidate { name, owner_uid: uid, spec, resources, signals: false, auto: false };
-            if daemon.core.jobs.values().any(|job| job.spec.user == user) {
+            if daemon.core.jobs().values().any(|job| job.spec.user == user) {
                 continue;
             }
             match daemon.core.register(now, first) {
@@ -256,7 +256,7 @@ impl World {
     /// A process that no job has, of the owner of a job.
     pub(super) fn free_process(&self, job: JobId, b: u16) -> Option<u32> {
         let daemon = self.daemon.as_ref()?;
-        let owner = daemon.core.jobs.get(&job)?.owner_uid;
+        let owner = daemon.core.jobs().get(&job)?.owner_uid;
         let machine = self.machine.borrow();
         let is_taken = |pid: u32| {
             machine.processes[&pid].group.is_some()
@@ -313,10 +313,10 @@ impl World {
         }
         let Some(daemon) = &self.daemon else { return Ok(()) };
         // One that comes while the first one is on its way is a further one.
-        if daemon.core.jobs[&job].home.is_some() {
+        if daemon.core.jobs()[&job].home.is_some() {
             return self.follow(job, b);
         }
-        let placement = by_policy(self.placement(pid), daemon.core.jobs[&job].spec.policy);
+        let placement = by_policy(self.placement(pid), daemon.core.jobs()[&job].spec.policy);
         let (normal, affinity, started) = {
             let machine = self.machine.borrow();
             let normal = machine.model.attributes[&pid];
@@ -326,7 +326,7 @@ impl World {
         let members = self.members(normal, &affinity, &placement);
         let mut home = Home::new(placement, members, normal, affinity);
         home.coming = Some((pid, started));
-        let record = self.daemon.as_ref().map(|it| it.core.jobs[&job].record_at(&home));
+        let record = self.daemon.as_ref().map(|it| it.core.jobs()[&job].record_at(&home));
         self.effect()?;
         let expected_own = self.expect_own(job, pid, normal);
         self.effect()?;
@@ -364,9 +364,9 @@ impl World {
         let members = self.members(normal, &affinity, &placement);
         let home = Home::new(placement, members, normal, affinity);
         let Some(daemon) = &self.daemon else { return Ok(()) };
-        let is_first = daemon.core.jobs[&job].home.is_none();
+        let is_first = daemon.core.jobs()[&job].home.is_none();
         if is_first {
-            let record = daemon.core.jobs[&job].record_at(&home);
+            let record = daemon.core.jobs()[&job].record_at(&home);
             self.effect()?;
             self.machine.borrow_mut().records.insert(job, record);
             self.effect()?;
@@ -389,7 +389,7 @@ impl World {
         let single = self.machine.borrow_mut().single(pid);
         let (Some(single), Some(daemon)) = (single, &self.daemon) else { return Ok(()) };
         let record = daemon.core.with_thread(job, single);
-        let cell = cell(State::of(&daemon.core.jobs[&job]), Moment::AddThread);
+        let cell = cell(State::of(&daemon.core.jobs()[&job]), Moment::AddThread);
         if let Cell::Refused(why) = cell {
             // Nothing is on file of a thread that does not come.
             self.hit(job, Moment::AddThread);
@@ -426,7 +426,7 @@ impl World {
     /// A further process comes.
     pub(super) fn follow(&mut self, job: JobId, b: u16) -> Result<(), Died> {
         let Some(pid) = self.newcomer(job, b) else { return Ok(()) };
-        let Some(home) = self.daemon.as_ref().and_then(|it| it.core.jobs[&job].home.as_ref())
+        let Some(home) = self.daemon.as_ref().and_then(|it| it.core.jobs()[&job].home.as_ref())
         else {
             return Ok(());
         };
@@ -517,7 +517,7 @@ impl World {
     pub(super) fn change_policy(&mut self, job: JobId, b: u16) -> Result<(), Died> {
         let Some(daemon) = &mut self.daemon else { return Ok(()) };
         let policy = if b % 2 == 0 { Policy::None } else { Policy::Gang };
-        let of = &daemon.core.jobs[&job];
+        let of = &daemon.core.jobs()[&job];
         let is_moving = |it: &Pending| {
             matches!(it, Pending::Moving { .. } | Pending::Regrouping { from: Some(_), .. })
         };

@@ -52,7 +52,7 @@ fn entries(random: &mut Rng, rows: u32, cpus: u32, daemon: &Daemon) -> Vec<(Entr
         for row in rows.iter() {
             taken[row as usize] = taken[row as usize].union(&cpus);
         }
-        let known = daemon.core.jobs.get(&job).and_then(|job| job.nonce.clone());
+        let known = daemon.core.jobs().get(&job).and_then(|job| job.nonce.clone());
         let other = NONCES[random.usize(..NONCES.len())].to_owned();
         let nonce = known.filter(|_| random.u8(..) < 200).unwrap_or(other);
         entries.push((Entry { job, rows, cpus }, nonce));
@@ -69,12 +69,12 @@ impl Daemon {
 
     /// The slots that entries give to parts in a slice, as things are now.
     fn due(&self, slice: u64) -> BTreeMap<JobId, CpuSet> {
-        let schedule = &self.core.schedule;
+        let schedule = self.core.schedule();
         let online = schedule.topology().set();
         let Some(list) = in_force(&self.given, slice) else { return BTreeMap::new() };
         let row = frame::row_at(schedule.config(), list.frame, slice);
         let is_due = |(entry, nonce): &&(Entry, String)| {
-            let nonce_here = self.core.jobs.get(&entry.job).and_then(|job| job.nonce.as_ref());
+            let nonce_here = self.core.jobs().get(&entry.job).and_then(|job| job.nonce.as_ref());
             let Some(spec) = schedule.spec(entry.job) else { return false };
             let allowed = &spec.allowed;
             entry.rows.contains(row)
@@ -102,7 +102,7 @@ impl World {
         let name = "part".to_owned();
         let part = Part { job, nonce: nonce.clone(), name, owner_uid, class, weight, cpus };
         daemon.core.begin_step(now);
-        let before = daemon.core.jobs.get(&job).cloned();
+        let before = daemon.core.jobs().get(&job).cloned();
         // Remains of an earlier part of that number are cleared away first. Its orders lead to its
         // own group, which looks like that of the next part here.
         let is_behind = daemon.followed().is_behind || !daemon.orders.is_empty();
@@ -114,7 +114,7 @@ impl World {
         let is_full = daemon.core.admit(owner_uid).is_err();
         let is_planned = daemon.core.planned_gangs().contains(&job);
         let entered = daemon.core.enter_part(now, part);
-        let after = daemon.core.jobs.get(&job);
+        let after = daemon.core.jobs().get(&job);
         let is_right = match (&before, &entered) {
             (Some(before), Ok(())) => {
                 let is_same = after.map(|it| (&it.spec, &it.name, it.owner_uid))
@@ -186,9 +186,9 @@ impl World {
     /// Entries that hosts cannot have agreed on change nothing.
     fn refuse_entries(&mut self, wrong: Vec<AgreedEntries>) {
         let Some(daemon) = &mut self.daemon else { return };
-        let before = daemon.core.schedule.entries().clone();
+        let before = daemon.core.schedule().entries().clone();
         let refused = daemon.core.follow_entries(wrong).is_err();
-        if !refused || *daemon.core.schedule.entries() != before {
+        if !refused || *daemon.core.schedule().entries() != before {
             let what = "entries that are no such are refused, and change nothing";
             self.machine.borrow_mut().violations.push(what.into());
         }
@@ -210,13 +210,13 @@ impl World {
         if slices::slice_start(config, open) < self.now.utc_ns {
             wrong.push(format!("the first open slice is to come: {open}"));
         }
-        let before = daemon.core.schedule.entries().clone();
+        let before = daemon.core.schedule().entries().clone();
         match daemon.core.follow_entries(given.clone()) {
             Ok(()) => daemon.given = given,
             Err(refused) => wrong.push(format!("entries are followed: {refused:?}, {given:?}")),
         }
-        let is_changed = *daemon.core.schedule.entries() != before;
-        let last = daemon.core.schedule.plans().last().map(|plan| plan.slice);
+        let is_changed = *daemon.core.schedule().entries() != before;
+        let last = daemon.core.schedule().plans().last().map(|plan| plan.slice);
         if is_changed && !daemon.has_old_plans && last >= Some(open) {
             wrong.push(format!("from slice {open} on a change shows, and plans stand to {last:?}"));
         }
@@ -227,7 +227,7 @@ impl World {
     /// other slot; nobody else has these CPUs then.
     pub(super) fn check_entries(&self, plans: &[Plan], resume_ns: u64) {
         let Some(daemon) = &self.daemon else { return };
-        let schedule = &daemon.core.schedule;
+        let schedule = daemon.core.schedule();
         let made = slices::slice_at(schedule.config(), resume_ns);
         let mut wrong = Vec::new();
         for plan in plans.iter().filter(|plan| plan.slice >= made) {
@@ -235,7 +235,7 @@ impl World {
             let oracle = schedule.spanning_slots(plan.slice).into_iter();
             let oracle: BTreeMap<JobId, CpuSet> = oracle.map(|it| (it.job, it.cpus)).collect();
             let is_part =
-                |job: JobId| daemon.core.jobs.get(&job).is_some_and(|job| job.nonce.is_some());
+                |job: JobId| daemon.core.jobs().get(&job).is_some_and(|job| job.nonce.is_some());
             let (parts, local): (Vec<_>, Vec<_>) =
                 plan.row.iter().partition(|slot| is_part(slot.job));
             let has = parts.into_iter().map(|slot| (slot.job, slot.cpus.clone()));
@@ -264,12 +264,12 @@ impl World {
         let slice = slices::slice_at(core.config(), self.now.utc_ns);
         let is_steady = self.now.monotonic_ns > self.stepped_until_ns;
         let (mut wrong, mut unnamed) = (Vec::new(), BTreeSet::new());
-        let lists = core.schedule.entries().lists();
-        let gone = lists.flat_map(|it| &it.entries).find(|it| !core.jobs.contains_key(&it.job));
+        let lists = core.schedule().entries().lists();
+        let gone = lists.flat_map(|it| &it.entries).find(|it| !core.jobs().contains_key(&it.job));
         if let Some(gone) = gone {
             wrong.push(format!("the schedule has entries of parts that are here alone: {gone:?}"));
         }
-        for (id, job) in &core.jobs {
+        for (id, job) in core.jobs() {
             let Some(nonce) = &job.nonce else { continue };
             let eligibility = core.eligibility(job);
             if daemon.is_named(*id, nonce, slice) {

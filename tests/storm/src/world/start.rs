@@ -111,7 +111,7 @@ impl World {
                 machine.clear_away(&record);
                 continue;
             }
-            let restored = daemon.core.jobs.get(&job).and_then(|job| job.record());
+            let restored = daemon.core.jobs().get(&job).and_then(|job| job.record());
             if restored.as_ref() != Some(&record) {
                 let what = format!("a job is taken over as on file: {record:?}, now {restored:?}");
                 machine.violations.push(what);
@@ -123,7 +123,7 @@ impl World {
         // Once it is known of all whose they are.
         for job in daemon.rosters.keys().copied().collect::<Vec<JobId>>() {
             daemon.read(&mut machine, job);
-            if let Some(record) = daemon.core.jobs.get(&job).and_then(|job| job.record()) {
+            if let Some(record) = daemon.core.jobs().get(&job).and_then(|job| job.record()) {
                 machine.records.insert(job, record);
             }
         }

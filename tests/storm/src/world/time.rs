@@ -228,7 +228,7 @@ impl World {
     pub(super) fn trace(&self, planned: &Planned, timetables: &[Timetable]) {
         let Some(daemon) = &self.daemon else { return };
         eprintln!("{:?}: plan from {}", self.now, planned.from_ns);
-        for (id, job) in &daemon.core.jobs {
+        for (id, job) in daemon.core.jobs() {
             let eligibility = daemon.core.eligibility(job);
             eprintln!("  job {id}: {eligibility:?} {:?} {:?}", job.standing, job.in_slot);
         }

@@ -60,9 +60,9 @@ impl World {
                 Backend::Signal => {
                     roster.tree.retain(|&other| other != pid);
                     roster.removed.insert(pid);
-                    let home = daemon.core.jobs.get_mut(&job).and_then(|job| job.home.as_mut());
-                    home.into_iter()
-                        .for_each(|it| it.members.processes.retain(|&other| other != pid));
+                    if let Some(reading) = daemon.core.reading(job) {
+                        reading.members.processes.retain(|&other| other != pid);
+                    }
                 }
                 _ => drop(roster.leaving.insert(pid)),
             }
@@ -83,7 +83,7 @@ impl World {
             Pending::Arriving { job, pid } => {
                 self.effect()?;
                 // Its handle says whether it is the same process.
-                let home = self.daemon.as_ref().and_then(|it| it.core.jobs.get(&job));
+                let home = self.daemon.as_ref().and_then(|it| it.core.jobs().get(&job));
                 let first = home.and_then(|job| job.home.as_ref()?.coming);
                 let now = self.machine.borrow().processes.get(&pid).map(|it| (pid, it.started));
                 if first.is_none() || first != now {
@@ -111,7 +111,7 @@ impl World {
                     process.group = Some(job).filter(|_| self.backend != Backend::Signal);
                 }
                 drop(machine);
-                let home = self.daemon.as_ref().and_then(|it| it.core.jobs.get(&job));
+                let home = self.daemon.as_ref().and_then(|it| it.core.jobs().get(&job));
                 if let Some(home) = home.and_then(|job| job.home.as_ref()) {
                     let normal = home.members.default_of(pid).unwrap_or(home.normal);
                     let cpus = &home.members.everywhere;
@@ -152,7 +152,7 @@ impl World {
                         let known = Known { first_seen: now, ..Known::of(before) };
                         machine.perform(&Action::Attributes { tid, attributes: before, known });
                     }
-                    let home = self.daemon.as_ref().and_then(|it| it.core.jobs.get(&job));
+                    let home = self.daemon.as_ref().and_then(|it| it.core.jobs().get(&job));
                     let home = home.and_then(|job| job.home.as_ref());
                     let pins = machine.pins.get(&job).cloned().unwrap_or_default();
                     if let Some(home) = home {
@@ -212,16 +212,16 @@ impl World {
         from: Placement,
     ) -> Result<(), Died> {
         let Some(daemon) = &mut self.daemon else { return Ok(()) };
-        let generation = daemon.core.generation;
+        let generation = daemon.core.generation();
         let is_in_force =
             daemon.lanes.iter().all(|lane| lane.line.current().generation >= generation);
-        let Some(of) = daemon.core.jobs.get(&job) else { return Ok(()) };
+        let Some(of) = daemon.core.jobs().get(&job) else { return Ok(()) };
         let Some(home) = &of.home else { return Ok(()) };
         let (before, to) = (of.spec.policy, by_policy(from.clone(), policy));
         let (normal, affinity) = (home.normal, home.affinity.clone());
         let [there, here] = [&to, &from].map(|at| self.members(normal, &affinity, at).controls);
         let Some(daemon) = &mut self.daemon else { return Ok(()) };
-        let Some(of) = daemon.core.jobs.get(&job) else { return Ok(()) };
+        let Some(of) = daemon.core.jobs().get(&job) else { return Ok(()) };
         // One that is suspended stands still, and stays lowered.
         let is_still = of.suspended && of.standing == Standing::Paused;
         let is_out = of.standing == Standing::Released || is_still;
@@ -233,10 +233,10 @@ impl World {
         // that have ended may be others'.
         daemon.read(&mut self.machine.borrow_mut(), job);
         if policy == Policy::None && !is_still {
-            let Some(home) = daemon.core.jobs.get(&job).and_then(|of| of.home.as_ref()) else {
+            let Some(home) = daemon.core.jobs().get(&job).and_then(|of| of.home.as_ref()) else {
                 return Ok(());
             };
-            let (mut actions, in_slot) = (Vec::new(), daemon.core.jobs[&job].in_slot);
+            let (mut actions, in_slot) = (Vec::new(), daemon.core.jobs()[&job].in_slot);
             let (filling, released) = (Standing::Filling, Standing::Released);
             self.backend.actions(job, &home.members, filling, released, in_slot, &mut actions);
             actions.iter().for_each(|action| self.machine.borrow_mut().perform(action));
@@ -262,7 +262,7 @@ impl World {
 
     /// What the group of its own weighed that a job has left is of no matter any more.
     fn leave_cpu_group(&mut self, job: JobId) {
-        let of = self.daemon.as_ref().and_then(|daemon| daemon.core.jobs.get(&job));
+        let of = self.daemon.as_ref().and_then(|daemon| daemon.core.jobs().get(&job));
         let home = of.and_then(|of| of.home.as_ref());
         if home.is_some_and(|home| !home.members.controls.idle) {
             let mut machine = self.machine.borrow_mut();
@@ -282,9 +282,9 @@ impl World {
         let Some(generation) = from else {
             let from = if has_own(&placement) {
                 let _ = daemon.core.forsake_own_group(job);
-                daemon.core.generation + 1
+                daemon.core.generation() + 1
             } else {
-                daemon.core.generation
+                daemon.core.generation()
             };
             daemon.pending.push(Pending::Regrouping { job, from: Some(from) });
             return Ok(());
@@ -301,7 +301,7 @@ impl World {
         }
         daemon.read(&mut self.machine.borrow_mut(), job);
         let mut actions = Vec::new();
-        let of = &daemon.core.jobs[&job];
+        let of = &daemon.core.jobs()[&job];
         if has_own(&placement) {
             actions.extend(Conductor::as_others(job));
         } else if let Some(home) = &of.home {
@@ -320,7 +320,7 @@ impl World {
         self.file(job, |core| core.expect_at(job, filed.with_other(Some(OWN.into()))))?;
         self.effect()?;
         let Some(daemon) = &mut self.daemon else { return Ok(()) };
-        let Some(home) = daemon.core.jobs.get(&job).and_then(|of| of.home.as_ref()) else {
+        let Some(home) = daemon.core.jobs().get(&job).and_then(|of| of.home.as_ref()) else {
             return Ok(());
         };
         let has_failed = a % 4 == 0;
@@ -347,7 +347,7 @@ impl World {
             let (home, roster) = (job.home.as_ref()?, daemon.rosters.get(id)?);
             machine.is_over(*id, home, roster).then_some(*id)
         };
-        let over: Vec<JobId> = daemon.core.jobs.iter().filter_map(is_over).collect();
+        let over: Vec<JobId> = daemon.core.jobs().iter().filter_map(is_over).collect();
         drop(machine);
         over.into_iter().for_each(|job| self.end(job));
     }
@@ -355,11 +355,11 @@ impl World {
     /// A job that has slept for long leaves; its processes go on.
     pub(super) fn end_unused(&mut self, job: JobId) {
         let Some(daemon) = &self.daemon else { return };
-        let of = &daemon.core.jobs[&job];
+        let of = &daemon.core.jobs()[&job];
         let is_unused = daemon.core.eligibility(of) == Eligibility::Asleep
             && of.standing == Standing::Released
             && !daemon.core.planned_gangs().contains(&job);
-        let generation = daemon.core.generation;
+        let generation = daemon.core.generation();
         let is_in_force =
             daemon.lanes.iter().all(|lane| lane.line.current().generation >= generation);
         let is_busy = !daemon.pending.is_empty() || !daemon.orders.is_empty();
@@ -391,7 +391,7 @@ impl World {
             // A timetable in force would raise again what is released.
             Some(daemon) if machine.has_strays_of(&record) => {
                 machine.release(&record);
-                daemon.remains.push((daemon.core.generation + 1, record));
+                daemon.remains.push((daemon.core.generation() + 1, record));
             }
             _ => machine.clear_away(&record),
         }

@@ -32,8 +32,9 @@ use crate::view::View;
 /// The beginning of the name of a user who has no login, by his number.
 const NAMELESS: char = '#';
 
-/// The lead of a new cluster.
-const FIRST_LEAD_NS: u64 = 100_000_000;
+/// The lead of a new cluster, which is the least. A host that needs longer for a change has all
+/// hosts wait longer.
+pub const LEAD_LEAST_NS: u64 = 100_000_000;
 /// A change that holds from a later moment than this was made by a clock that was wrong.
 const FAR_NS: u64 = 60_000_000_000;
 /// The most bytes of the new places of other jobs, of each try of a change that is too large. Later
@@ -190,7 +191,7 @@ pub struct Inputs<'a> {
 pub fn init(keys: &Keys, settings: &Settings) -> Result<Txn, Refused> {
     let settings_key = keys.of(&Key::Settings);
     Matrix::new(settings.config(), settings.rows).map_err(Refused::Matrix)?;
-    let (next_job, lead_ns, frame) = (FIRST_JOB, FIRST_LEAD_NS, settings.rows);
+    let (next_job, lead_ns, frame) = (FIRST_JOB, LEAD_LEAST_NS, settings.rows);
     let state = State { next_job, lead_ns, frame, ..State::default() };
     let put = |key: String, value: String| Op::Put { key, value, leased: false };
     Ok(Txn {

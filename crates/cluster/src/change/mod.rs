@@ -53,9 +53,10 @@ pub struct By {
 pub enum Wish {
     /// This host joins the cluster, or comes back with other CPUs or after a boot.
     Join { cpus: u32, numbers: String, machine: String, boot: String },
-    /// This host leaves the cluster for good. Where many records of jobs that are over are left, a
-    /// part of them goes first.
-    Leave,
+    /// This host leaves the cluster for good, and these leave together with it: no job that was
+    /// killed waits for them. Where many records of jobs that are over are left, a part of them
+    /// goes first.
+    Leave { with: BTreeSet<String> },
     /// A user of this host registers a job.
     Register(Job),
     /// A user wants a job in another state on all hosts.
@@ -88,6 +89,11 @@ impl Wish {
             }
             _ => false,
         }
+    }
+
+    /// Whether the host leaves by it.
+    pub fn is_leave(&self) -> bool {
+        matches!(self, Wish::Leave { .. })
     }
 
     /// The job that it names by its number.
@@ -225,7 +231,7 @@ fn draft_within(from: Inputs, wish: &Wish, moves_max: usize) -> Result<Draft, Re
     let desk = Drafting { moves_max, ..Drafting::new(from)? };
     Ok(match wish {
         Wish::Join { cpus, numbers, machine, boot } => desk.join(*cpus, numbers, machine, boot)?,
-        Wish::Leave => desk.leave()?,
+        Wish::Leave { with } => desk.leave(with)?,
         Wish::Register(job) => desk.register(job)?,
         Wish::Want { job, wanted, by } => desk.want(*job, *wanted, by)?,
         Wish::Arrive { job } => desk.arrive(*job),
@@ -518,7 +524,7 @@ impl<'a> Drafting<'a> {
         }))
     }
 
-    fn leave(mut self) -> Result<Draft, Refused> {
+    fn leave(mut self, with: &BTreeSet<String>) -> Result<Draft, Refused> {
         let name = self.from.host;
         let Some(host) = self.from.view.hosts().get(name) else { return Ok(self.nothing()) };
         let me = HostId(host.number);
@@ -535,7 +541,8 @@ impl<'a> Drafting<'a> {
         self.check_unused_but(host.number, ends_with_it)?;
         let waits_for_others = |it: &Entries| {
             let others = it.lost().into_iter().filter(|&other| other != me);
-            others.into_iter().any(|other| view.name_of(other).is_some())
+            let stays = |other| view.name_of(other).is_some_and(|name| !with.contains(name));
+            others.into_iter().any(stays)
         };
         let has_entries = |job: JobId| match view.entries(job) {
             Some(it) => !ends_with_it(it) || waits_for_others(it),

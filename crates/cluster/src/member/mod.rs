@@ -357,7 +357,7 @@ impl Member {
             self.answers.push((self.last_ticket, Err(Refused::Busy(WISHES_MAX))));
         } else {
             match wish {
-                Wish::Leave => self.wants_in = false,
+                Wish::Leave { .. } => self.wants_in = false,
                 Wish::Join { .. } => self.wants_in = true,
                 _ => {}
             }
@@ -379,7 +379,7 @@ impl Member {
             self.wishes.push_front(flight.of);
         }
         // A wish to leave that was given up did nothing.
-        let is_leaving = self.wishes.iter().any(|of| of.wish == Wish::Leave);
+        let is_leaving = self.wishes.iter().any(|of| of.wish.is_leave());
         self.wants_in |= self.host().is_some() && !is_leaving;
         self.note_faults(&faults);
         (self.has_joined, self.is_another) = (false, false);
@@ -431,7 +431,7 @@ impl Member {
             flight.is_unanswered = true;
         }
         for of in std::mem::take(&mut self.wishes) {
-            self.wants_in |= of.wish == Wish::Leave && !of.is_unknown;
+            self.wants_in |= of.wish.is_leave() && !of.is_unknown;
             let why = if of.is_unknown { Refused::Unanswered } else { Refused::Unreachable };
             self.answer(of.ticket, Err(why));
         }
@@ -524,7 +524,7 @@ impl Member {
         } else {
             // An earlier try may have been committed.
             let why = if of.is_unknown { Refused::Unanswered } else { why };
-            self.wants_in |= of.wish == Wish::Leave && why != Refused::Unanswered;
+            self.wants_in |= of.wish.is_leave() && why != Refused::Unanswered;
             self.answer(of.ticket, Err(why));
         }
     }

@@ -1,8 +1,9 @@
-//! An etcd that is full, and two clusters in one.
+//! An etcd that is full, two clusters in one, and hosts that leave.
 
 use etcd_client::{AlarmAction, AlarmOptions, AlarmType, DeleteOptions};
-use gang_cluster::change::{Refused, Wish};
+use gang_cluster::change::{By, Granted, Refused, Wish};
 use gang_cluster::keys::Keys;
+use gang_cluster::record::{Job, OnHostLost, Wanted};
 use gang_cluster::store::{Op, Outcome, Txn};
 use gang_etcd::{Find, LeaveError, commit, init, leave, user_of};
 use gang_harness::etcd::Etcd;
@@ -105,17 +106,60 @@ fn host_leaves_once_its_jobs_and_its_daemon_have_ended() {
     wait_until("both join", || a.is_in() && b.is_in());
     let id = a.register(&job("one", &[("a", 1), ("b", 1)]));
     wait_until("b has the job, too", || b.cpus_of(id).is_some());
-    let leaves = |host: &str| runtime.block_on(leave(&address(&etcd), &keys, host));
-    wait_until("it is alive", || matches!(leaves("b"), Err(LeaveError::Alive)));
-    assert!(matches!(leaves("nobody"), Err(LeaveError::NoHost)));
+    let leaves =
+        |host: &str| runtime.block_on(leave(&address(&etcd), &keys, &[host.to_owned()].into()));
+    wait_until("it is alive", || matches!(leaves("b"), Err(LeaveError::Alive(_))));
+    assert!(matches!(leaves("nobody"), Err(LeaveError::NoHost(_))));
     other.shutdown_timeout(std::time::Duration::from_secs(1));
     drop(b);
     let why = wait_for("its lease ends", || match leaves("b") {
-        Err(LeaveError::Alive) => None,
+        Err(LeaveError::Alive(_)) => None,
         done => Some(done),
     });
-    assert!(matches!(why, Err(LeaveError::Refused(_))), "{why:?}");
+    assert!(matches!(why, Err(LeaveError::Refused { .. })), "{why:?}");
     a.wish(Wish::Remove { job: id }).expect("the job is removed");
     leaves("b").expect("it leaves");
     wait_until("a knows it no more", || a.look(|it| Some(it.view().hosts().len())) == Some(1));
+}
+
+/// Each of two hosts has registered a job on both, and both jobs were killed by a third one.
+#[test]
+fn two_lost_homes_leave_together() {
+    let Some(etcd) = Etcd::start() else { return };
+    let runtime = runtime();
+    found(&runtime, &etcd).expect("a new cluster");
+    let keys = Keys::new("test").unwrap();
+    let others = crate::hosts::runtime();
+    let start = |runtime, name| Running::start(runtime, address(&etcd), name, 4);
+    let (a, b, c) = (start(&others, "a"), start(&others, "b"), start(&runtime, "c"));
+    wait_until("all join", || [&a, &b, &c].iter().all(|it| it.is_in()));
+    let of = |name| Job { on_host_lost: OnHostLost::Mark, ..job(name, &[("a", 1), ("b", 1)]) };
+    let jobs = [a.register(&of("one")), b.register(&of("two"))];
+    wait_until("c knows them", || {
+        jobs.iter().all(|&id| c.look(|it| it.view().job(id).map(|_| ())).is_some())
+    });
+    let leaves = |hosts: &[&str]| {
+        let hosts = hosts.iter().map(|&host| host.to_owned()).collect();
+        runtime.block_on(leave(&address(&etcd), &keys, &hosts))
+    };
+    others.shutdown_timeout(std::time::Duration::from_secs(1));
+    drop((a, b));
+    let is_lost =
+        |it: &gang_cluster::Member, id| it.view().entries(id).map(|it| it.lost().len() == 2);
+    wait_until("both are lost", || {
+        jobs.iter().all(|&id| c.look(|it| is_lost(it, id)) == Some(true))
+    });
+    for job in jobs {
+        let by = By { uid: 0, name: "root".to_owned() };
+        let killed = c.wish(Wish::Want { job, wanted: Wanted::Kill, by });
+        assert!(matches!(killed, Ok(Granted::Done { .. })), "{killed:?}");
+    }
+    for host in ["a", "b"] {
+        let why = leaves(&[host]);
+        assert!(matches!(why, Err(LeaveError::Refused { .. })), "{host}: {why:?}");
+    }
+    assert!(matches!(leaves(&["a", "b", "c"]), Err(LeaveError::Alive(_))));
+    leaves(&["a", "b"]).expect("both leave");
+    wait_until("c is alone", || c.look(|it| Some(it.view().hosts().len())) == Some(1));
+    assert_eq!(c.look(|it| Some(it.view().all_entries().count())), Some(0));
 }

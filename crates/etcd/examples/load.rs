@@ -192,7 +192,7 @@ async fn measure(hosts: u64, watching: u64) -> Result<(), Any> {
     let all: BTreeMap<String, Alive> =
         (0..hosts).map(|number| (format!("host{number}"), alive())).collect();
     let mut view = View::new(keys.clone());
-    view.read(&read(&mut client, &keys.registry()).await?);
+    view.read(&read(&mut client, &keys, view.bound()).await?);
     for number in 0..JOBS {
         grant(&mut client, &mut view, &all, &Wish::Register(job(number, hosts))).await?;
     }

@@ -14,7 +14,7 @@ mod link;
 mod rights;
 
 pub use certificates::{CertificateError, Wanted, write_certificates};
-pub use convert::{commit, read};
+pub use convert::{ReadError, commit, read};
 pub use driver::{Address, Ask, Driver, Find, Host, KEEP_ALIVE, TTL_S, Tls};
 pub use etcd_client::Error;
 pub use link::Link;
@@ -74,6 +74,8 @@ pub enum LeaveError {
     Refused { host: String, why: Refused },
     #[error("etcd: {0}")]
     Etcd(#[from] Error),
+    #[error("etcd: {0}")]
+    Read(#[from] ReadError),
     #[error("others changed the cluster all the time: try again")]
     Conflict,
 }
@@ -103,7 +105,7 @@ pub async fn leave(
     let mut client = address.connect().await?;
     let mut view = View::new(keys.clone());
     for turn in 0..LEAVE_TURNS + hosts.len() {
-        view.read(&read(&mut client, &keys.registry()).await?);
+        view.read(&read(&mut client, keys, view.bound()).await?);
         let left = hosts.iter().filter(|host| view.hosts().contains_key(*host));
         let left: Vec<&String> = left.collect();
         if let Some(unknown) = hosts.iter().find(|host| turn == 0 && !left.contains(host)) {

@@ -48,7 +48,7 @@ use gang_schedule::{JobId, Slot, clock};
 use crate::change::{Granted, Refused, Wish, far_slices};
 use crate::keys::Keys;
 use crate::record::{Alive, Clock, Fault, State};
-use crate::store::{Event, Outcome, Revision, Snapshot, Txn};
+use crate::store::{Bound, Event, Outcome, Revision, Snapshot, Txn};
 use crate::timeline::{Step, Timeline};
 use crate::view::View;
 
@@ -288,6 +288,11 @@ impl Member {
         }
     }
 
+    /// Keeps so much of the registry at most. Nothing was read yet.
+    pub fn keep_at_most(&mut self, bound: Bound) {
+        self.view = View::bounded(self.view.keys().clone(), bound);
+    }
+
     pub fn view(&self) -> &View {
         &self.view
     }
@@ -409,6 +414,10 @@ impl Member {
         self.view.follow(revision, events);
         self.note_faults(&faults);
         self.judge();
+        if !self.view.is_within_bound() {
+            // The next reading fails with the reason, and others follow no more of it either.
+            self.link = Link::Reading;
+        }
         if self.view.state().map(|(state, _)| state.change) != change {
             self.follow(now, first, true);
         } else if let Some(((followed, at), (state, modified))) =

@@ -1,13 +1,15 @@
-//! An etcd that is full, two clusters in one, and hosts that leave.
+//! An etcd that is full, a registry of which there is too much, two clusters in one etcd, and hosts
+//! that leave.
 
 use etcd_client::{AlarmAction, AlarmOptions, AlarmType, DeleteOptions};
 use gang_cluster::change::{By, Granted, Refused, Wish};
-use gang_cluster::keys::Keys;
-use gang_cluster::record::{Job, OnHostLost, Wanted};
-use gang_cluster::store::{Op, Outcome, Txn};
+use gang_cluster::keys::{Key, Keys};
+use gang_cluster::record::{Alive, Job, OnHostLost, Wanted};
+use gang_cluster::store::{Bound, Op, Outcome, Txn};
 use gang_etcd::{Find, LeaveError, commit, init, leave, user_of};
 use gang_harness::etcd::Etcd;
 use gang_harness::{wait_for, wait_until};
+use gang_schedule::JobId;
 
 use crate::hosts::{Running, address, found, job, runtime, settings};
 
@@ -62,6 +64,56 @@ fn full_etcd_costs_no_slot_and_takes_changes_once_it_has_room() {
     wait_for("changes are taken again", || {
         a.wish(Wish::Register(job("two", &[("a", 1), ("b", 1)]))).ok()
     });
+    assert!(a.cpus_of(id).is_some() && b.cpus_of(id).is_some());
+}
+
+/// A host whose daemon is somebody else's writes below its own prefix what it likes.
+#[test]
+fn registry_of_too_much_costs_no_slot_and_says_so() {
+    let Some(etcd) = Etcd::start() else { return };
+    let runtime = runtime();
+    found(&runtime, &etcd).expect("a new cluster");
+    let keys = Keys::new("test").unwrap();
+    let put = |key: String, value: String| {
+        let ops = vec![Op::Put { key, value, leased: false }];
+        let done = runtime.block_on(async {
+            let mut client = address(&etcd).connect().await?;
+            commit(&mut client, &Txn { compares: Vec::new(), ops }, 0).await
+        });
+        assert!(matches!(done, Ok(Outcome::Committed(_))), "{done:?}");
+    };
+    put(keys.alive("rogue"), "x".repeat(100_000));
+    let bound = Bound { bytes: 200_000, ..Bound::default() };
+    let [a, b] = ["a", "b"].map(|name| {
+        let address = address(&etcd);
+        let find: Find = Box::new(move || Ok(address.clone()));
+        Running::bounded(&runtime, "test", find, name, 4, bound)
+    });
+    wait_until("both join", || a.is_in() && b.is_in());
+    let long = || "x".repeat(60_000);
+    // Keys that mean nothing are not kept.
+    (0..10).for_each(|at| put(format!("{}hosts/b/other/{at}", keys.registry()), long()));
+    let id = a.register(&job("one", &[("a", 1), ("b", 1)]));
+    wait_until("b has the job, too", || b.cpus_of(id).is_some());
+    let of_rogue = |it: &Alive| it.unwilling.clone();
+    let why = a.look(|it| it.alive().get("rogue").and_then(of_rogue)).expect("it is alive");
+    assert!(why.contains("100000 bytes, more than the 65536"), "{why}");
+    // Those of jobs are.
+    let rogue = |at: u64| Key::Job { host: "rogue".to_owned(), job: JobId(id.0 + 1_000 + at) };
+    (0..4).for_each(|at| put(keys.of(&rogue(at)), long()));
+    let is_told = |it: &Running| it.away().is_some_and(|why| why.contains("has more than 0.19"));
+    wait_until("both say why", || is_told(&a) && is_told(&b));
+    let refused = a.wish(Wish::Register(job("two", &[("a", 1), ("b", 1)])));
+    assert!(matches!(refused, Err(Refused::Unreachable)), "{refused:?}");
+    assert!(a.cpus_of(id).is_some() && b.cpus_of(id).is_some(), "the rows go on");
+    runtime.block_on(async {
+        let mut client = address(&etcd).connect().await.expect("a connection");
+        let prefix = DeleteOptions::new().with_prefix();
+        let rogue = format!("{}hosts/rogue/", keys.registry());
+        client.delete(rogue, Some(prefix)).await.expect("it deletes");
+    });
+    wait_until("both read it again", || a.is_up() && b.is_up() && a.away().is_none());
+    a.register(&job("two", &[("a", 1), ("b", 1)]));
     assert!(a.cpus_of(id).is_some() && b.cpus_of(id).is_some());
 }
 

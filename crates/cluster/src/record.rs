@@ -33,6 +33,8 @@ pub enum Fault {
     Unreadable(String),
     #[error("it contradicts others: {0}")]
     Contradicts(String),
+    #[error("it has {bytes} bytes, more than the {max} that are read")]
+    TooLong { bytes: usize, max: usize },
 }
 
 /// The rule by which a host recognises the processes of a job's owner.
@@ -157,15 +159,21 @@ pub struct Alive {
     pub fault: Option<Fault>,
 }
 
-/// The most reasons that a host tells others, and the most characters of each.
+/// The most reasons that a host tells others, the most characters of each, and the most bytes of
+/// all.
 const MISSING_MAX: usize = 64;
 const REASON_MAX: usize = 200;
+const REASONS_BYTES_MAX: usize = 24 << 10;
+/// The most bytes of what a host says of itself.
+const ALIVE_BYTES_MAX: usize = 64 << 10;
 
 impl Alive {
     /// The value of a host's key. One that cannot be read says that the host is alive, and no more:
     /// it takes no part in new jobs, and may have a part of any that is there.
     pub fn read(text: &str) -> Alive {
-        decode(text).unwrap_or_else(|fault| Alive {
+        let (bytes, max) = (text.len(), ALIVE_BYTES_MAX);
+        let read = if bytes > max { Err(Fault::TooLong { bytes, max }) } else { decode(text) };
+        read.unwrap_or_else(|fault| Alive {
             unwilling: Some(format!("what it says of itself is not used here: {fault}")),
             fault: Some(fault),
             ..Alive::default()
@@ -180,7 +188,13 @@ impl Alive {
     /// Reasons for others to read, within bounds.
     pub fn missing_of(reasons: &BTreeMap<JobId, String>) -> BTreeMap<u64, String> {
         let short = |(job, why): (&JobId, &String)| (job.0, why.chars().take(REASON_MAX).collect());
-        reasons.iter().take(MISSING_MAX).map(short).collect()
+        let mut bytes = 0;
+        let fits = |(_, why): &(u64, String)| {
+            // As JSON: a character may take six bytes.
+            bytes += serde_json::to_string(why).map_or(0, |it| it.len());
+            bytes <= REASONS_BYTES_MAX
+        };
+        reasons.iter().take(MISSING_MAX).map(short).take_while(fits).collect()
     }
 }
 

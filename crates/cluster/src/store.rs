@@ -11,6 +11,44 @@ pub const OPS_MAX: usize = 128;
 /// The most bytes of a request, by etcd's default (`--max-request-bytes`, 1.5 MiB).
 pub const BYTES_MAX: usize = 1_572_864;
 
+/// The most of a registry that a host keeps: any host of the cluster may write up to etcd's quota,
+/// and that must not become memory of all daemons. Only keys that [`crate::keys::Keys::parse`]
+/// knows count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bound {
+    pub keys: usize,
+    /// Of keys and values.
+    pub bytes: usize,
+}
+
+impl Default for Bound {
+    fn default() -> Bound {
+        Bound { keys: 1_000_000, bytes: 256 << 20 }
+    }
+}
+
+/// Keys and values, counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Count {
+    pub keys: usize,
+    pub bytes: usize,
+}
+
+impl Count {
+    pub fn add(&mut self, bytes: usize) {
+        (self.keys, self.bytes) = (self.keys + 1, self.bytes + bytes);
+    }
+
+    pub fn remove(&mut self, bytes: usize) {
+        self.keys = self.keys.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+
+    pub fn is_within(&self, bound: Bound) -> bool {
+        self.keys <= bound.keys && self.bytes <= bound.bytes
+    }
+}
+
 /// A key and its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 
 use crate::keys::{Key, Keys};
 use crate::record::{self, Entries, Fault, Host, Job, Settings, State, decode};
-use crate::store::{Event, Revision, Snapshot};
+use crate::store::{Bound, Count, Event, Revision, Snapshot};
 
 /// The registry at one revision.
 #[derive(Debug, Clone)]
@@ -47,6 +47,10 @@ pub struct View {
     /// revision rebuilds the whole matrix.
     contradict: BTreeSet<JobId>,
     matrix: Option<Matrix>,
+    bound: Bound,
+    /// The bytes of each key and its value, and of all of them.
+    sizes: BTreeMap<Key, usize>,
+    count: Count,
 }
 
 /// The last change of a job's record.
@@ -86,12 +90,20 @@ impl View {
             contradictions: BTreeMap::new(),
             contradict: BTreeSet::new(),
             matrix: None,
+            bound: Bound::default(),
+            sizes: BTreeMap::new(),
+            count: Count::default(),
         }
+    }
+
+    /// The same, of which so much is kept.
+    pub fn bounded(keys: Keys, bound: Bound) -> View {
+        View { bound, ..View::new(keys) }
     }
 
     /// Everything is as in this snapshot.
     pub fn read(&mut self, snapshot: &Snapshot) {
-        *self = View::new(self.keys.clone());
+        *self = View::bounded(self.keys.clone(), self.bound);
         for item in &snapshot.items {
             self.take(&item.key, Some(&item.value), item.modified);
         }
@@ -127,6 +139,13 @@ impl View {
     /// Keeps the new value of a key, or why it cannot be read.
     fn take(&mut self, key: &str, value: Option<&str>, modified: Revision) -> Option<Key> {
         let of = self.keys.parse(key)?;
+        let size = value.map(|value| key.len() + value.len());
+        let before = match size {
+            Some(size) => self.sizes.insert(of.clone(), size),
+            None => self.sizes.remove(&of),
+        };
+        before.into_iter().for_each(|size| self.count.remove(size));
+        size.into_iter().for_each(|size| self.count.add(size));
         let mut fault = None;
         let mut or_fault = |it: Fault| fault = Some(it);
         let is_other = match &of {
@@ -264,6 +283,16 @@ impl View {
 
     pub fn keys(&self) -> &Keys {
         &self.keys
+    }
+
+    /// The most that is kept.
+    pub fn bound(&self) -> Bound {
+        self.bound
+    }
+
+    /// Whether the registry has no more than that.
+    pub fn is_within_bound(&self) -> bool {
+        self.count.is_within(self.bound)
     }
 
     pub fn revision(&self) -> Revision {

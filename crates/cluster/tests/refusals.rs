@@ -156,7 +156,7 @@ fn two_hosts_of_one_name() {
     let again = join(4, "of a");
     assert!(registry.draft("a", &again).unwrap().txn.ops.is_empty());
     registry.job();
-    assert_eq!(registry.refused("b", &Wish::Leave), "host 1 has entries of 1 jobs");
+    assert_eq!(registry.refused("b", &leave(&[])), "host 1 has entries of 1 jobs");
     let more = join(8, "of b");
     assert_eq!(registry.refused("b", &more), "host 1 has entries of 1 jobs");
 }
@@ -244,6 +244,15 @@ fn lose(registry: &mut Registry, hosts: &[&str]) {
     registry.granted("c", &Wish::Tend);
 }
 
+fn leave(with: &[&str]) -> Wish {
+    Wish::Leave { with: with.iter().map(|&host| host.to_owned()).collect() }
+}
+
+fn kill_by_root(job: JobId) -> Wish {
+    let by = By { uid: 0, name: "root".to_owned() };
+    Wish::Want { job, wanted: Wanted::Kill, by }
+}
+
 fn kill(job: JobId) -> Wish {
     Wish::Want { job, wanted: Wanted::Kill, by: by("ada") }
 }
@@ -253,23 +262,50 @@ fn killed_job_of_a_lost_home_goes_once_that_has_left() {
     let mut registry = Registry::new();
     let id = registry.job();
     registry.granted("b", &kill(id));
-    assert_eq!(registry.refused("a", &Wish::Leave), "host 0 has entries of 1 jobs");
+    assert_eq!(registry.refused("a", &leave(&[])), "host 0 has entries of 1 jobs");
     lose(&mut registry, &["a"]);
     registry.now_ns += 3_600_000_000_000;
     // It has to hear of the kill, if it comes back.
     assert_eq!(registry.draft("c", &Wish::Tend).unwrap().txn.ops, []);
     // Another one that is lost has to, too.
     lose(&mut registry, &["b"]);
-    let why = registry.refused("a", &Wish::Leave);
+    let why = registry.refused("a", &leave(&[]));
     assert_eq!(why, "the host has jobs of the cluster, 1 of them: they must end first");
-    registry.granted("b", &Wish::Leave);
+    registry.granted("b", &leave(&[]));
     assert_eq!(registry.view.entries(id).unwrap().wanted, Wanted::Kill);
     // Its number is not given again as long as entries name it.
     registry.granted("e", &join(4, "of e"));
     assert_eq!(registry.view.hosts()["e"].number, 4);
-    registry.granted("a", &Wish::Leave);
+    registry.granted("a", &leave(&[]));
     assert_eq!((registry.view.entries(id), registry.view.records("a").count()), (None, 0));
     assert_eq!(registry.view.faults().count(), 0);
+}
+
+/// Each has a killed job on both of them.
+#[test]
+fn two_lost_homes_leave_together() {
+    let mut registry = Registry::new();
+    let of_a = registry.job();
+    let of = Job { nonce: "of b".to_owned(), ..job(&[("a", 2), ("b", 2)]) };
+    let Granted::Registered { job: of_b, .. } = registry.granted("b", &Wish::Register(of)) else {
+        panic!("it is registered")
+    };
+    [of_a, of_b].into_iter().for_each(|id| _ = registry.granted("c", &kill_by_root(id)));
+    lose(&mut registry, &["a", "b"]);
+    for host in ["a", "b"] {
+        assert!(registry.refused(host, &leave(&[])).contains("must end first"), "{host} waits");
+        assert!(registry.refused(host, &leave(&["d"])).contains("must end first"), "{host} waits");
+    }
+    registry.granted("a", &leave(&["a", "b"]));
+    assert_eq!((registry.view.entries(of_a), registry.view.records("a").count()), (None, 0));
+    assert!(registry.view.entries(of_b).is_some());
+    registry.granted("b", &leave(&["a", "b"]));
+    assert_eq!(registry.view.all_entries().count(), 0);
+    assert_eq!((registry.view.hosts().len(), registry.view.faults().count()), (2, 0));
+    // Others stay for jobs that were not killed.
+    registry.alive.insert("d".to_owned(), alive(None));
+    registry.granted("c", &Wish::Register(job(&[("c", 2), ("d", 2)])));
+    assert_eq!(registry.refused("d", &leave(&["c", "d"])), "host 3 has entries of 1 jobs");
 }
 
 /// A launcher's host has no CPUs of the job, so that no job has lost it.
@@ -280,9 +316,9 @@ fn home_without_a_part_leaves_with_its_killed_job() {
     let Granted::Registered { job: id, .. } = registry.granted("c", &Wish::Register(of)) else {
         panic!("it is registered")
     };
-    assert!(registry.refused("c", &Wish::Leave).contains("must end first"));
+    assert!(registry.refused("c", &leave(&[])).contains("must end first"));
     registry.granted("a", &kill(id));
-    registry.granted("c", &Wish::Leave);
+    registry.granted("c", &leave(&[]));
     assert_eq!((registry.view.entries(id), registry.view.records("c").count()), (None, 0));
 }
 

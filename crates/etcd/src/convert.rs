@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 
 use etcd_client::{
-    Client, Compare, CompareOp, Error, EventType, GetOptions, PutOptions, Txn as EtcdTxn, TxnOp,
-    TxnOpResponse, WatchResponse,
+    Client, Compare, CompareOp, Error, EventType, GetOptions, KeyValue, PutOptions, Txn as EtcdTxn,
+    TxnOp, TxnOpResponse, WatchResponse,
 };
-use gang_cluster::store::{Condition, Event, Item, Op, Outcome, Revision, Snapshot, Txn};
+use gang_cluster::keys::{Keys, is_name};
+use gang_cluster::record::Alive;
+use gang_cluster::store::{
+    Bound, Condition, Count, Event, Item, Op, Outcome, Revision, Snapshot, Txn,
+};
 
 /// A revision of etcd is never negative.
 pub(crate) fn revision(of: i64) -> Revision {
@@ -28,17 +32,77 @@ const KEYS_MAX: i64 = 1_000;
 /// gRPC's code of an answer that is too long (OUT_OF_RANGE).
 const TOO_LONG: i32 = 11;
 
-/// All keys below a prefix, as of one revision.
+/// Why a registry was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The connection is gone, etcd does not permit it, or the revision was compacted meanwhile.
+    #[error(transparent)]
+    Etcd(#[from] Error),
+    #[error(
+        "the registry has more than {} MiB or {} keys, which is the most that is read: `etcdctl \
+         get --prefix --keys-only {prefix}` lists them",
+        .bound.bytes as f64 / f64::from(1 << 20), .bound.keys
+    )]
+    TooMuch { prefix: String, bound: Bound },
+}
+
+/// The registry as of one revision, without keys that mean nothing here.
 ///
 /// # Errors
-/// The connection is gone, etcd does not permit it, or the revision was compacted meanwhile.
-pub async fn read(client: &mut Client, prefix: &str) -> Result<Snapshot, Error> {
-    let item = |kv: &etcd_client::KeyValue| Item {
-        key: text(kv.key()),
-        value: text(kv.value()),
-        modified: revision(kv.mod_revision()),
+/// [`ReadError`].
+pub async fn read(client: &mut Client, keys: &Keys, bound: Bound) -> Result<Snapshot, ReadError> {
+    let (prefix, mut items, mut count) = (keys.registry(), Vec::new(), Count::default());
+    let keep = |kv: &KeyValue| {
+        let key = text(kv.key());
+        if keys.parse(&key).is_none() {
+            return true;
+        }
+        let (value, modified) = (text(kv.value()), revision(kv.mod_revision()));
+        count.add(key.len() + value.len());
+        items.push(Item { key, value, modified });
+        count.is_within(bound)
     };
-    let (mut at, mut items, mut keys) = (0, Vec::new(), KEYS_MAX);
+    match pages(client, &prefix, keep).await? {
+        Some(revision) => Ok(Snapshot { revision, items }),
+        None => Err(ReadError::TooMuch { prefix, bound }),
+    }
+}
+
+/// The hosts that are alive, and what they say of themselves. Only that is kept of each which can
+/// be read.
+///
+/// # Errors
+/// [`ReadError`].
+pub(crate) async fn read_alive(
+    client: &mut Client,
+    keys: &Keys,
+    bound: Bound,
+) -> Result<BTreeMap<String, Alive>, ReadError> {
+    let (prefix, mut alive, mut count) = (keys.all_alive(), BTreeMap::new(), Count::default());
+    let keep = |kv: &KeyValue| {
+        let key = text(kv.key());
+        let Some(name) = key.strip_prefix(&prefix).filter(|name| is_name(name)) else {
+            return true;
+        };
+        let said = Alive::read(&text(kv.value()));
+        count.add(key.len() + if said.fault.is_some() { 0 } else { kv.value().len() });
+        alive.insert(name.to_owned(), said);
+        count.is_within(bound)
+    };
+    match pages(client, &prefix, keep).await? {
+        Some(_) => Ok(alive),
+        None => Err(ReadError::TooMuch { prefix, bound }),
+    }
+}
+
+/// Hands on all keys below a prefix, as of one revision, which is returned. None where one of the
+/// keys was the last that is wanted.
+async fn pages(
+    client: &mut Client,
+    prefix: &str,
+    mut keep: impl FnMut(&KeyValue) -> bool,
+) -> Result<Option<Revision>, Error> {
+    let (mut at, mut keys) = (0, KEYS_MAX);
     let (mut from, end) = (prefix.as_bytes().to_vec(), after_all(prefix));
     loop {
         let page = GetOptions::new().with_range(end.clone()).with_limit(keys);
@@ -52,11 +116,13 @@ pub async fn read(client: &mut Client, prefix: &str) -> Result<Snapshot, Error> 
         if at == 0 {
             at = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
         }
-        items.extend(answer.kvs().iter().map(item));
+        if !answer.kvs().iter().all(&mut keep) {
+            return Ok(None);
+        }
         match answer.kvs().last().filter(|_| answer.more()) {
             // The least key after the last one.
             Some(last) => from = [last.key(), &[0]].concat(),
-            None => return Ok(Snapshot { revision: revision(at), items }),
+            None => return Ok(Some(revision(at))),
         }
     }
 }

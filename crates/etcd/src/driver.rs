@@ -9,13 +9,12 @@ use etcd_client::{
 };
 use gang_cluster::change::{Granted, Refused, Wish};
 use gang_cluster::member::{Identity, Member, Note, Now, Observation, Overview, Request, Ticket};
-use gang_cluster::record::Alive;
-use gang_cluster::store::{Outcome, Revision, Snapshot};
+use gang_cluster::store::{Bound, Outcome, Revision, Snapshot};
 use gang_cluster::timeline::Timeline;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
-use crate::convert;
+use crate::convert::{self, ReadError};
 
 /// A host whose daemon is gone is away after this time, s.
 pub const TTL_S: i64 = 5;
@@ -29,6 +28,9 @@ const ANSWER: Duration = Duration::from_secs(3);
 const SET_BACK_NS: u64 = 10_000_000;
 /// After a connection that failed, the next try comes so much later.
 const RETRY: Duration = Duration::from_millis(500);
+/// A registry of which there is too much is read again after that time, which doubles so often:
+/// each try reads much.
+const DOUBLES_MAX: u32 = 6;
 
 /// Certificates, as PEM.
 #[derive(Debug, Clone)]
@@ -144,6 +146,8 @@ pub struct Driver {
     looks: Vec<oneshot::Sender<Overview>>,
     /// The last look at the clock.
     last: Now,
+    /// How often there was too much in the registry, one time after the other.
+    too_much: u32,
 }
 
 /// A connection that works.
@@ -164,11 +168,22 @@ enum End {
     /// Nobody can ask anything any more.
     Closed,
     Failed(String),
+    /// The registry has more than is read.
+    TooMuch(String),
 }
 
 impl From<Error> for End {
     fn from(err: Error) -> End {
         End::Failed(text(&err))
+    }
+}
+
+impl From<ReadError> for End {
+    fn from(err: ReadError) -> End {
+        match err {
+            ReadError::Etcd(err) => err.into(),
+            ReadError::TooMuch { .. } => End::TooMuch(err.to_string()),
+        }
     }
 }
 
@@ -201,7 +216,14 @@ impl Driver {
         // Hosts ask different members of etcd.
         let turn = me.name.bytes().map(usize::from).sum();
         let (waiting, looks, last) = (BTreeMap::new(), Vec::new(), host.now());
-        Driver { find, turn, me, member, host, asks, waiting, looks, last }
+        Driver { find, turn, me, member, host, asks, waiting, looks, last, too_much: 0 }
+    }
+
+    /// Keeps so much of the registry at most.
+    #[must_use]
+    pub fn keeping_at_most(mut self, bound: Bound) -> Driver {
+        self.member.keep_at_most(bound);
+        self
     }
 
     /// Runs until nobody can ask anything any more.
@@ -210,7 +232,6 @@ impl Driver {
             let end = match timeout(ANSWER, Driver::link(&self.find, self.turn)).await {
                 Ok(Ok(link)) => {
                     self.member.found();
-                    self.host.link(Ok(()));
                     self.follow(link).await
                 }
                 Ok(Err(end)) => end,
@@ -221,12 +242,18 @@ impl Driver {
             // A wish whose answer does not come is given up, and nothing is to be done while away.
             let _ = self.member.next(self.host.now());
             self.report();
+            let mut retry = RETRY;
             match end {
                 End::Closed => return,
                 End::Failed(why) => self.host.link(Err(why)),
+                End::TooMuch(why) => {
+                    retry *= 1 << self.too_much.min(DOUBLES_MAX);
+                    self.too_much = self.too_much.saturating_add(1);
+                    self.host.link(Err(why));
+                }
             }
             // Wishes are refused meanwhile.
-            let retry_at = Instant::now() + RETRY;
+            let retry_at = Instant::now() + retry;
             loop {
                 tokio::select! {
                     ask = self.asks.recv() => match ask {
@@ -379,21 +406,19 @@ impl Driver {
     }
 
     async fn carry_out(&mut self, link: &mut Link, what: Request) -> Result<(), End> {
-        let keys = self.member.view().keys().clone();
+        let (keys, bound) = (self.member.view().keys().clone(), self.member.view().bound());
         match what {
             Request::Read => {
-                let prefix = keys.registry();
-                let snapshot = convert::read(&mut link.client, &prefix).await?;
-                link.watch = Some(watch(&mut link.client, &prefix, snapshot.revision).await?);
+                let snapshot = convert::read(&mut link.client, &keys, bound).await?;
+                let from = snapshot.revision;
+                link.watch = Some(watch(&mut link.client, &keys.registry(), from).await?);
                 self.read(&snapshot);
+                self.too_much = 0;
+                self.host.link(Ok(()));
             }
             Request::ReadAlive => {
-                let prefix = keys.all_alive();
-                let snapshot = convert::read(&mut link.client, &prefix).await?;
-                let name = |key: &str| key.strip_prefix(&prefix).map(str::to_owned);
-                let of = |key: &str, value: &str| Some((name(key)?, Alive::read(value)));
-                let alive = snapshot.items.iter().filter_map(|it| of(&it.key, &it.value));
-                self.member.read_alive(self.host.now(), alive.collect());
+                let alive = convert::read_alive(&mut link.client, &keys, bound).await?;
+                self.member.read_alive(self.host.now(), alive);
             }
             Request::Announce { key, value } => {
                 let options = PutOptions::new().with_lease(link.lease.id);

@@ -14,7 +14,7 @@ mod link;
 mod rights;
 
 pub use certificates::{CertificateError, Wanted, write_certificates};
-pub use convert::{commit, read};
+pub use convert::{ReadError, commit, read};
 pub use driver::{Address, Ask, Driver, Find, Host, KEEP_ALIVE, TTL_S, Tls};
 pub use etcd_client::Error;
 pub use link::Link;
@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use etcd_client::Client;
-use gang_cluster::change::{Inputs, Refused, Wish, draft};
+use gang_cluster::change::{Draft, Inputs, Refused, Wish, draft};
 use gang_cluster::keys::Keys;
 use gang_cluster::record::Settings;
 use gang_cluster::store::Outcome;
@@ -63,54 +63,66 @@ pub fn permit_host_blocking(address: &Address, cluster: &str, host: &str) -> Res
     })
 }
 
-/// Why a host could not be taken out of a cluster.
+/// Why hosts could not be taken out of a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum LeaveError {
-    #[error("its gangd is alive: end that first, or it joins again")]
-    Alive,
-    #[error("the cluster has no host of this name")]
-    NoHost,
-    #[error(transparent)]
-    Refused(#[from] Refused),
+    #[error("the gangd of host {0} is alive: end that first, or it joins again")]
+    Alive(String),
+    #[error("the cluster has no host {0}")]
+    NoHost(String),
+    #[error("host {host} cannot leave: {why}")]
+    Refused { host: String, why: Refused },
     #[error("etcd: {0}")]
     Etcd(#[from] Error),
+    #[error("etcd: {0}")]
+    Read(#[from] ReadError),
     #[error("others changed the cluster all the time: try again")]
     Conflict,
 }
 
-/// Takes a host out of a cluster, with a connection and a runtime of its own.
+/// Takes hosts out of a cluster, with a connection and a runtime of its own.
 ///
 /// # Errors
-/// [`LeaveError`]; the host is in the cluster then.
-pub fn leave_blocking(address: &Address, keys: &Keys, host: &str) -> Result<(), LeaveError> {
-    block_on(leave(address, keys, host))
+/// [`LeaveError`]; some of the hosts are in the cluster then.
+pub fn leave_blocking(
+    address: &Address,
+    keys: &Keys,
+    hosts: &BTreeSet<String>,
+) -> Result<(), LeaveError> {
+    block_on(leave(address, keys, hosts))
 }
 
-/// Takes a host out of a cluster: this one, or with the rights of etcd's root any that is away. Its
-/// jobs must have ended.
+/// Takes hosts out of a cluster: this one, or with the rights of etcd's root any that are away.
+/// Their jobs must have ended. As long as one of them cannot leave, none does.
 ///
 /// # Errors
 /// [`LeaveError`].
-pub async fn leave(address: &Address, keys: &Keys, host: &str) -> Result<(), LeaveError> {
+pub async fn leave(
+    address: &Address,
+    keys: &Keys,
+    hosts: &BTreeSet<String>,
+) -> Result<(), LeaveError> {
     let mut client = address.connect().await?;
-    for turn in 0..LEAVE_TURNS {
-        let mut view = View::new(keys.clone());
-        view.read(&read(&mut client, &keys.registry()).await?);
-        if !view.hosts().contains_key(host) {
-            return if turn == 0 { Err(LeaveError::NoHost) } else { Ok(()) };
+    let mut view = View::new(keys.clone());
+    for turn in 0..LEAVE_TURNS + hosts.len() {
+        view.read(&read(&mut client, keys, view.bound()).await?);
+        let left = hosts.iter().filter(|host| view.hosts().contains_key(*host));
+        let left: Vec<&String> = left.collect();
+        if let Some(unknown) = hosts.iter().find(|host| turn == 0 && !left.contains(host)) {
+            return Err(LeaveError::NoHost(unknown.clone()));
         }
-        let key = keys.alive(host);
-        if !client.get(key, None).await?.kvs().is_empty() {
-            return Err(LeaveError::Alive);
+        let mut next = None;
+        for host in left {
+            if !client.get(keys.alive(host), None).await?.kvs().is_empty() {
+                return Err(LeaveError::Alive(host.clone()));
+            }
+            let drafted = leaves(&view, host, hosts).map_err(of_host(host))?;
+            next = next.or(Some((host, drafted)));
         }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let (alive, lost, now_ns) = (BTreeMap::new(), BTreeSet::new(), now.as_nanos() as u64);
-        let machine = view.hosts()[host].machine.clone();
-        let (view, alive, lost, machine) = (&view, &alive, &lost, machine.as_str());
-        let draft = draft(Inputs { view, alive, lost, host, machine, now_ns }, &Wish::Leave)?;
-        match commit(&mut client, &draft.txn, 0).await? {
-            Outcome::Refused(why) => return Err(Refused::Store(why).into()),
-            Outcome::Unknown => return Err(Refused::Unanswered.into()),
+        let Some((host, drafted)) = next else { return Ok(()) };
+        match commit(&mut client, &drafted.txn, 0).await? {
+            Outcome::Refused(why) => return Err(of_host(host)(Refused::Store(why))),
+            Outcome::Unknown => return Err(of_host(host)(Refused::Unanswered)),
             Outcome::Committed(_) | Outcome::Conflict(_) => {}
         }
     }
@@ -118,7 +130,21 @@ pub async fn leave(address: &Address, keys: &Keys, host: &str) -> Result<(), Lea
 }
 
 /// Some hundred jobs that are over are cleared away, and some changes of others waited for.
-const LEAVE_TURNS: u32 = 100;
+const LEAVE_TURNS: usize = 100;
+
+/// The change by which a host leaves together with others.
+fn leaves(view: &View, host: &str, with: &BTreeSet<String>) -> Result<Draft, Refused> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (alive, lost, now_ns) = (&BTreeMap::new(), &BTreeSet::new(), now.as_nanos() as u64);
+    let machine = view.hosts().get(host).map_or("", |it| it.machine.as_str());
+    let from = Inputs { view, alive, lost, host, machine, now_ns };
+    draft(from, &Wish::Leave { with: with.clone() })
+}
+
+fn of_host(host: &str) -> impl FnOnce(Refused) -> LeaveError {
+    let host = host.to_owned();
+    move |why| LeaveError::Refused { host, why }
+}
 
 fn block_on<T>(of: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

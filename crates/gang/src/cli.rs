@@ -41,7 +41,7 @@ pub enum Command {
     Status(Listing),
     /// Show the cluster: its hosts, how good their clocks are, and the jobs that span them
     Hosts(Listing),
-    /// Make a cluster, or take a host out of it
+    /// Make a cluster, or take hosts out of it
     Cluster(Cluster),
     /// Stop a job until it is resumed; its memory stays
     Suspend(OneJob),
@@ -162,7 +162,7 @@ pub struct Run {
     pub command: Vec<OsString>,
 }
 
-/// Make a cluster, or take a host out of it
+/// Make a cluster, or take hosts out of it
 #[derive(Debug, Args)]
 pub struct Cluster {
     #[command(subcommand)]
@@ -182,10 +182,11 @@ pub enum ClusterCommand {
     /// their keys. What is there stays: hosts can be added later. The key of ca is to be kept where
     /// no host reads it.
     Certificates(ClusterCertificates),
-    /// Take a host out of the cluster for good
+    /// Take hosts out of the cluster for good
     ///
-    /// Its jobs and its gangd must have ended. Where etcd has users, a host that is not this one
-    /// needs its root.
+    /// Their jobs and their gangd must have ended. Jobs that were killed do not keep hosts that are
+    /// lost: where there are several of these, one call names all of them. Where etcd has users, a
+    /// host that is not this one needs its root.
     Leave(ClusterLeave),
 }
 
@@ -212,8 +213,9 @@ pub struct ClusterLeave {
     /// Configuration file of gangd [default: /etc/gangd/gangd.toml]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// The host, by its name in the cluster [default: this one]
-    pub host: Option<String>,
+    /// The hosts, by their names in the cluster [default: this one]
+    #[arg(value_name = "HOST")]
+    pub hosts: Vec<String>,
 }
 
 #[derive(Debug, Args)]

@@ -80,9 +80,9 @@ pub struct Args {
     #[arg(long, hide = true)]
     pub init_cluster: bool,
 
-    /// Take a host out of the cluster in etcd, and end (used by gang cluster leave)
+    /// Take hosts out of the cluster in etcd, and end (used by gang cluster leave)
     #[arg(long, hide = true, value_name = "HOST")]
-    pub leave_cluster: Option<String>,
+    pub leave_cluster: Vec<String>,
 
     /// Write certificates of the cluster that the configuration names to a directory, and end (used
     /// by gang cluster certificates)

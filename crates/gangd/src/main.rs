@@ -120,8 +120,8 @@ fn dispatch(args: &Args, starter: &mut Starter) -> anyhow::Result<()> {
     if let Some(directory) = &args.certificates {
         return cluster::write_certificates(&settings, args, directory);
     }
-    if let Some(host) = &args.leave_cluster {
-        return cluster::leave(&settings, host);
+    if !args.leave_cluster.is_empty() {
+        return cluster::leave(&settings, &args.leave_cluster);
     }
     if caller::is_program(args) {
         caller::forget(&roots);

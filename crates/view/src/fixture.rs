@@ -133,6 +133,7 @@ pub fn cluster() -> v1::Cluster {
         clock: Some(clock),
         unwilling: None,
         revision: Some(7),
+        late_ns: None,
         threads: Some(3),
         parts: Some(vec![SPANNING]),
     };

@@ -36,11 +36,15 @@ pub fn faults(cluster: Option<&Cluster>, job: i64) -> Vec<String> {
 
 /// The state of a host, in a few words.
 pub fn host_state(host: &Host) -> String {
-    match (&host.unwilling, host.is_alive) {
-        (_, false) => "away".to_owned(),
+    let state = match (&host.unwilling, host.is_alive) {
+        (_, false) => return "away".to_owned(),
         (Some(why), true) => format!("takes no part: {why}"),
         (None, true) if host.is_this => "this host".to_owned(),
         (None, true) => "alive".to_owned(),
+    };
+    match host.late_ns {
+        Some(late_ns) => format!("{state}, late: follows changes after {}", duration(late_ns)),
+        None => state,
     }
 }
 
@@ -269,6 +273,18 @@ gone     1  -        -          not in the cluster
 ";
         assert_eq!(shown, expected);
         assert!(Spanning::find(Some(&cluster), 3).is_none() && Spanning::find(None, 3).is_none());
+    }
+
+    #[test]
+    fn a_host_that_is_late_says_so() {
+        let mut hosts = fixture::cluster().hosts;
+        let states = |hosts: &[Host]| hosts.iter().map(host_state).collect::<Vec<_>>();
+        let takes_no_part = "takes no part: its clock may be 5000 µs off";
+        assert_eq!(states(&hosts), ["this host", "away", takes_no_part]);
+        hosts.iter_mut().for_each(|host| host.late_ns = Some(1_300_000_000));
+        let late = ", late: follows changes after 1.3 s";
+        let takes_no_part = format!("{takes_no_part}{late}");
+        assert_eq!(states(&hosts), [&*format!("this host{late}"), "away", &takes_no_part]);
     }
 
     #[test]

@@ -117,7 +117,7 @@ impl Drafting<'_> {
         }))
     }
 
-    pub(super) fn leave(mut self) -> Result<Draft, Refused> {
+    pub(super) fn leave(mut self, with: &BTreeSet<String>) -> Result<Draft, Refused> {
         let name = self.from.host;
         let Some(host) = self.from.view.hosts().get(name) else { return Ok(self.nothing()) };
         let me = HostId(host.number);
@@ -134,7 +134,8 @@ impl Drafting<'_> {
         self.check_unused_but(host.number, ends_with_it)?;
         let waits_for_others = |it: &Entries| {
             let others = it.lost().into_iter().filter(|&other| other != me);
-            others.into_iter().any(|other| view.name_of(other).is_some())
+            let stays = |other| view.name_of(other).is_some_and(|name| !with.contains(name));
+            others.into_iter().any(stays)
         };
         let has_entries = |job: JobId| match view.entries(job) {
             Some(it) => !ends_with_it(it) || waits_for_others(it),

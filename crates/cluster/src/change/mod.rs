@@ -33,8 +33,9 @@ use crate::{
     view::View,
 };
 
-/// The lead of a new cluster.
-const FIRST_LEAD_NS: u64 = 100_000_000;
+/// The lead of a new cluster, which is the least. A host that needs longer for a change has all
+/// hosts wait longer.
+pub const LEAD_LEAST_NS: u64 = 100_000_000;
 /// A change that holds from a later moment than this was made by a clock that was wrong.
 const FAR_NS: u64 = 60_000_000_000;
 /// The most bytes of the new places of other jobs, of each try of a change that is too large. Later
@@ -53,9 +54,10 @@ pub struct By {
 pub enum Wish {
     /// This host joins the cluster, or comes back with other CPUs or after a boot.
     Join { cpus: u32, numbers: String, machine: String, boot: String },
-    /// This host leaves the cluster for good. Where many records of jobs that are over are left, a
-    /// part of them goes first.
-    Leave,
+    /// This host leaves the cluster for good, and these leave together with it: no job that was
+    /// killed waits for them. Where many records of jobs that are over are left, a part of them
+    /// goes first.
+    Leave { with: BTreeSet<String> },
     /// A user of this host registers a job.
     Register(Job),
     /// A user wants a job in another state on all hosts.
@@ -88,6 +90,11 @@ impl Wish {
             }
             _ => false,
         }
+    }
+
+    /// Whether the host leaves by it.
+    pub fn is_leave(&self) -> bool {
+        matches!(self, Wish::Leave { .. })
     }
 
     /// The job that it names by its number.
@@ -191,7 +198,7 @@ pub struct Inputs<'a> {
 pub fn init(keys: &Keys, settings: &Settings) -> Result<Txn, Refused> {
     let settings_key = keys.of(&Key::Settings);
     Matrix::new(settings.config(), settings.rows).map_err(Refused::Matrix)?;
-    let (next_job, lead_ns, frame) = (FIRST_JOB, FIRST_LEAD_NS, settings.rows);
+    let (next_job, lead_ns, frame) = (FIRST_JOB, LEAD_LEAST_NS, settings.rows);
     let state = State { next_job, lead_ns, frame, ..State::default() };
     let put = |key: String, value: String| Op::Put { key, value, leased: false };
     Ok(Txn {
@@ -225,7 +232,7 @@ fn draft_within(from: Inputs, wish: &Wish, moves_max: usize) -> Result<Draft, Re
     let desk = Drafting { moves_max, ..Drafting::new(from)? };
     Ok(match wish {
         Wish::Join { cpus, numbers, machine, boot } => desk.join(*cpus, numbers, machine, boot)?,
-        Wish::Leave => desk.leave()?,
+        Wish::Leave { with } => desk.leave(with)?,
         Wish::Register(job) => desk.register(job)?,
         Wish::Want { job, wanted, by } => desk.want(*job, *wanted, by)?,
         Wish::Arrive { job } => desk.arrive(*job),

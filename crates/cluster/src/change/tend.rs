@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use gang_schedule::JobId;
 use gang_schedule::matrix::HostId;
 
-use super::{Draft, Drafting, Granted, Refused, from_slice, is_far};
+use super::{Draft, Drafting, Granted, LEAD_LEAST_NS, Refused, from_slice, is_far};
 use crate::keys::Key;
 use crate::record::{Entries, OnHostLost, State, Wanted, encode};
 use crate::store::{BYTES_MAX, OPS_MAX, Op};
@@ -132,17 +132,54 @@ impl Drafting<'_> {
         Ok(true)
     }
 
-    /// The lead that the slowest host needs: it rises at once, and falls slowly. Where no change
-    /// was measured, it stays.
+    /// The lead that the slowest host needs.
     fn lead(&self) -> u64 {
         let took_ns = self.from.alive.values().map(|alive| alive.took_ns).max().unwrap_or(0);
-        let lead_ns = self.state.lead_ns;
-        let lead_ns = match took_ns {
-            0 => lead_ns,
-            _ if took_ns > lead_ns - lead_ns / 8 => took_ns.saturating_mul(2),
-            _ if took_ns < lead_ns / 4 => lead_ns / 2,
-            _ => lead_ns,
-        };
-        lead_ns.clamp(*State::LEAD_NS.start(), *State::LEAD_NS.end())
+        lead_after(self.state.lead_ns, took_ns)
+    }
+}
+
+/// The lead after one of which a change took so long at the slowest host: twice that, at once, and
+/// the least lead at least. It falls where that takes a quarter of it at least, since each change
+/// of the lead is measured anew. Where no change was measured, it stays.
+fn lead_after(lead_ns: u64, took_ns: u64) -> u64 {
+    let needed_ns = took_ns.saturating_mul(2).max(LEAD_LEAST_NS);
+    let is_short = took_ns > lead_ns - lead_ns / 8;
+    let is_long = took_ns > 0 && needed_ns <= lead_ns - lead_ns / 4;
+    let lead_ns = if is_short || is_long { needed_ns } else { lead_ns };
+    lead_ns.clamp(*State::LEAD_NS.start(), *State::LEAD_NS.end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn lead_falls_at_once_after_one_late_reading() {
+        assert_eq!(lead_after(100 * MS, 2_000 * MS), 4_000 * MS);
+        assert_eq!(lead_after(4_000 * MS, 60 * MS), 120 * MS);
+        assert_eq!(lead_after(120 * MS, 30 * MS), 120 * MS, "it would save a sixth");
+        assert_eq!(lead_after(4_000 * MS, 30 * MS), 100 * MS, "the least");
+        assert_eq!(lead_after(4_000 * MS, 900 * MS), 1_800 * MS);
+    }
+
+    #[test]
+    fn lead_stays_where_changes_take_about_as_long() {
+        for took_ms in [40, 60, 80, 87] {
+            assert_eq!(lead_after(100 * MS, took_ms * MS), 100 * MS, "{took_ms} ms");
+        }
+        for took_ms in [151, 200, 300, 350] {
+            assert_eq!(lead_after(400 * MS, took_ms * MS), 400 * MS, "{took_ms} ms");
+        }
+        assert_eq!(lead_after(4_000 * MS, 0), 4_000 * MS, "nothing was measured");
+        assert_eq!(lead_after(50 * MS, 20 * MS), 50 * MS, "one that is shorter by itself");
+    }
+
+    #[test]
+    fn lead_has_bounds() {
+        assert_eq!(lead_after(100 * MS, u64::MAX), 5_000 * MS);
+        assert_eq!(lead_after(5_000 * MS, 5_000 * MS), 5_000 * MS);
     }
 }

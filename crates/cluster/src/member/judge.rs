@@ -76,7 +76,10 @@ impl Member {
         (bound_ns > most_ns && others.next().is_some()).then(|| {
             let (bound_us, most_us) = (bound_ns / 1_000, most_ns / 1_000);
             let slice = ms(here_ns);
-            format!("its clock may be {bound_us} µs off; slices of {slice} ms permit {most_us} µs")
+            format!(
+                "its clock may be {bound_us} µs off; slices of {slice} ms permit {most_us} µs: have \
+                 all hosts follow the clock of one of them"
+            )
         })
     }
 }

@@ -48,7 +48,7 @@ use gang_schedule::{JobId, Slot, clock};
 use crate::change::{Granted, Refused, Wish, far_slices};
 use crate::keys::Keys;
 use crate::record::{Alive, Clock, Fault, State};
-use crate::store::{Event, Outcome, Revision, Snapshot, Txn};
+use crate::store::{Bound, Event, Outcome, Revision, Snapshot, Txn};
 use crate::timeline::{Step, Timeline};
 use crate::view::View;
 
@@ -288,6 +288,11 @@ impl Member {
         }
     }
 
+    /// Keeps so much of the registry at most. Nothing was read yet.
+    pub fn keep_at_most(&mut self, bound: Bound) {
+        self.view = View::bounded(self.view.keys().clone(), bound);
+    }
+
     pub fn view(&self) -> &View {
         &self.view
     }
@@ -357,7 +362,7 @@ impl Member {
             self.answers.push((self.last_ticket, Err(Refused::Busy(WISHES_MAX))));
         } else {
             match wish {
-                Wish::Leave => self.wants_in = false,
+                Wish::Leave { .. } => self.wants_in = false,
                 Wish::Join { .. } => self.wants_in = true,
                 _ => {}
             }
@@ -379,7 +384,7 @@ impl Member {
             self.wishes.push_front(flight.of);
         }
         // A wish to leave that was given up did nothing.
-        let is_leaving = self.wishes.iter().any(|of| of.wish == Wish::Leave);
+        let is_leaving = self.wishes.iter().any(|of| of.wish.is_leave());
         self.wants_in |= self.host().is_some() && !is_leaving;
         self.note_faults(&faults);
         (self.has_joined, self.is_another) = (false, false);
@@ -409,6 +414,10 @@ impl Member {
         self.view.follow(revision, events);
         self.note_faults(&faults);
         self.judge();
+        if !self.view.is_within_bound() {
+            // The next reading fails with the reason, and others follow no more of it either.
+            self.link = Link::Reading;
+        }
         if self.view.state().map(|(state, _)| state.change) != change {
             self.follow(now, first, true);
         } else if let Some(((followed, at), (state, modified))) =
@@ -431,7 +440,7 @@ impl Member {
             flight.is_unanswered = true;
         }
         for of in std::mem::take(&mut self.wishes) {
-            self.wants_in |= of.wish == Wish::Leave && !of.is_unknown;
+            self.wants_in |= of.wish.is_leave() && !of.is_unknown;
             let why = if of.is_unknown { Refused::Unanswered } else { Refused::Unreachable };
             self.answer(of.ticket, Err(why));
         }
@@ -524,7 +533,7 @@ impl Member {
         } else {
             // An earlier try may have been committed.
             let why = if of.is_unknown { Refused::Unanswered } else { why };
-            self.wants_in |= of.wish == Wish::Leave && why != Refused::Unanswered;
+            self.wants_in |= of.wish.is_leave() && why != Refused::Unanswered;
             self.answer(of.ticket, Err(why));
         }
     }

@@ -13,6 +13,9 @@ use crate::store::Revision;
 const ALIVE_NS: u64 = 5_000_000_000;
 /// The shortest and the longest time between two announcements.
 const ANNOUNCE_NS: (u64, u64) = (500_000_000, 10_000_000_000);
+/// An announcement waits so long for changes that somebody waits for: others rely on it within
+/// [`SAID_NS`].
+const ANNOUNCE_WAITS_NS: u64 = 250_000_000;
 /// The time between two looks of the host that adjusts.
 const TEND_NS: u64 = 10_000_000_000;
 /// A host says within this time that it has a part of a job, or has none any more.
@@ -47,9 +50,13 @@ impl Member {
                 Some(Request::Read)
             }
             Link::Up => {
-                let first = self.announce(now_ns);
+                let first = self.announce(now_ns, ANNOUNCE_WAITS_NS);
                 let first =
                     first.or_else(|| self.is_looked_at.then(|| self.read_who_lives(now_ns)));
+                let is_awaited = self.wishes.iter().any(|of| of.ticket.is_some());
+                let is_first = is_awaited || self.arrived().is_some();
+                let first = first.or_else(|| if is_first { self.change(now) } else { None });
+                let first = first.or_else(|| self.announce(now_ns, 0));
                 first.or_else(|| self.change(now))
             }
         }
@@ -63,8 +70,9 @@ impl Member {
         }
     }
 
-    /// The key that says that this host is alive, where it is to be written.
-    fn announce(&mut self, now_ns: u64) -> Option<Request> {
+    /// The key that says that this host is alive, where it was to be written so long ago at least,
+    /// or was not written yet.
+    fn announce(&mut self, now_ns: u64, late_ns: u64) -> Option<Request> {
         let (seen, host) = (self.seen.as_ref()?, self.host());
         let read = self.view.revision();
         let alive = Alive {
@@ -87,7 +95,7 @@ impl Member {
                     || before.read < self.view.asked(&self.me.name)
                     || (&before.parts, &before.missing) != (&alive.parts, &alive.missing)
                     || before.took_ns < alive.took_ns;
-                now_ns >= at_ns + if is_other { least_ns } else { most_ns }
+                now_ns >= at_ns + late_ns + if is_other { least_ns } else { most_ns }
             }
         };
         if !is_due {
@@ -223,12 +231,13 @@ impl Member {
             Some(Wish::Resign)
         } else if let Some(known) = of_other_boot {
             join(known.cpus)
+        } else if let Some(job) = self.arrived().filter(|_| !self.is_out_of_time) {
+            // A program waits for it.
+            Some(Wish::Arrive { job })
         } else if let Some(job) = self.forgotten(now_ns).filter(|_| !self.is_out_of_time) {
             Some(Wish::Remove { job })
         } else if let Some(job) = self.unasked().filter(|_| !self.is_out_of_time) {
             Some(Wish::Ask { job })
-        } else if let Some(job) = self.arrived().filter(|_| !self.is_out_of_time) {
-            Some(Wish::Arrive { job })
         } else if !self.wants_in {
             None
         } else if of_me.is_none() {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
 use fastrand::Rng;
-use gang_cluster::change::{By, Granted, Refused, Wish, init};
+use gang_cluster::change::{By, Draft, Granted, Inputs, Refused, Wish, draft, init};
 use gang_cluster::keys::{Key, Keys};
 use gang_cluster::member::{Identity, Member, Note, Now, Observation, Request, Ticket};
 use gang_cluster::record::{
@@ -930,7 +930,8 @@ impl World {
                 self.pass(200 * MS);
                 self.restart(at);
             }
-            31 => self.ask(at, Wish::Leave),
+            31 if self.rng.bool() => self.leave_together(),
+            31 => self.ask(at, Wish::Leave { with: BTreeSet::new() }),
             32 => self.hosts[at].threads = self.rng.u32(0..30),
             33 => {
                 let cpus = self.rng.u32(1..9);
@@ -940,6 +941,40 @@ impl World {
             34 => self.backup = self.etcd.clone(),
             _ => self.restore(),
         }
+    }
+
+    /// An administrator takes out some hosts that give no sign of life, if all of these can leave.
+    fn leave_together(&mut self) {
+        if self.now_ns < self.down_until_ns {
+            return;
+        }
+        let hosts = self.reference.hosts().keys().filter(|it| !self.etcd.has(&self.keys.alive(it)));
+        let mut away: BTreeSet<String> = hosts.cloned().collect();
+        away.retain(|_| self.rng.u32(0..4) > 0);
+        // The first one that cannot leave keeps all.
+        if away.iter().any(|host| self.leaves(host, &away).is_err()) {
+            return;
+        }
+        let is_theirs =
+            |(_, it): &(JobId, &Entries)| it.wanted == Wanted::Kill && away.contains(&it.from);
+        let theirs = self.reference.all_entries().filter(is_theirs).map(|(job, _)| job);
+        self.killed.extend(theirs);
+        for host in &away {
+            let drafted = self.leaves(host, &away).expect("none of them keeps another one");
+            let outcome = self.etcd.commit(&self.keys, "", &drafted.txn, self.now_ns);
+            self.check_registry();
+            if away.len() > 1 && matches!(outcome, Outcome::Committed(_)) {
+                self.tally.count("left together");
+            }
+        }
+    }
+
+    fn leaves(&self, host: &str, with: &BTreeSet<String>) -> Result<Draft, Refused> {
+        let (view, now_ns) = (&self.reference, self.now_ns);
+        let (alive, lost) = (&BTreeMap::new(), &BTreeSet::new());
+        let machine = view.hosts()[host].machine.as_str();
+        let from = Inputs { view, alive, lost, host, machine, now_ns };
+        draft(from, &Wish::Leave { with: with.clone() })
     }
 
     /// A clock is set. Where it is set back, the daemon plans anew from there.

@@ -8,6 +8,7 @@ use gang_cluster::change::{Granted, Refused, Wish};
 use gang_cluster::keys::Keys;
 use gang_cluster::member::{Identity, Member, Note, Now, Observation};
 use gang_cluster::record::{Clock, Job, OnHostLost, Owner, Settings, Users, numbers};
+use gang_cluster::store::Bound;
 use gang_etcd::{Address, Ask, Driver, Find, Host, InitError, init};
 use gang_harness::etcd::Etcd;
 use gang_harness::wait_for;
@@ -88,6 +89,18 @@ impl Running {
 
     /// The same in any cluster, and with certificates that may be others later.
     pub fn find(runtime: &Runtime, cluster: &str, find: Find, name: &str, cpus: u32) -> Running {
+        Running::bounded(runtime, cluster, find, name, cpus, Bound::default())
+    }
+
+    /// The same, and it keeps so much of the registry at most.
+    pub fn bounded(
+        runtime: &Runtime,
+        cluster: &str,
+        find: Find,
+        name: &str,
+        cpus: u32,
+        bound: Bound,
+    ) -> Running {
         let (wishes, asked) = mpsc::channel(8);
         let shown = Arc::new(Mutex::new(Shown::default()));
         let me = Identity {
@@ -101,7 +114,7 @@ impl Running {
         };
         let host = Fake { began: Instant::now(), shown: Arc::clone(&shown) };
         let driver = Driver::new(find, me, Keys::new(cluster).unwrap(), Box::new(host), asked);
-        runtime.spawn(driver.run());
+        runtime.spawn(driver.keeping_at_most(bound).run());
         Running { wishes, shown }
     }
 

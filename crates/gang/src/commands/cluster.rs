@@ -1,5 +1,5 @@
-//! `gang cluster`: a new cluster, its certificates, and a host that leaves it. The daemon's program
-//! does all of these, which talks to etcd.
+//! `gang cluster`: a new cluster, its certificates, and hosts that leave it. The daemon's program does
+//! all of these, which talks to etcd.
 
 use std::os::unix::process::CommandExt;
 
@@ -25,7 +25,10 @@ pub fn cluster(args: &Cluster) -> Result<()> {
             args.hosts.iter().for_each(|host| _ = gangd.arg("--certificate-host").arg(host));
         }
         ClusterCommand::Leave(args) => {
-            gangd.arg("--leave-cluster").arg(args.host.as_deref().unwrap_or_default());
+            // This host has no name here.
+            let this = [String::new()];
+            let hosts = if args.hosts.is_empty() { &this[..] } else { &args.hosts };
+            hosts.iter().for_each(|host| _ = gangd.arg("--leave-cluster").arg(host));
         }
     }
     Err(gangd.exec()).context("cannot execute gangd")

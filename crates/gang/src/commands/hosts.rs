@@ -131,6 +131,7 @@ mod tests {
             clock: Some(clock),
             unwilling: Some("its clock may be 5000 µs off".into()),
             revision: Some(7),
+            late_ns: None,
             threads: Some(3),
             parts: Some(vec![]),
         };

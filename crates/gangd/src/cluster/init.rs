@@ -1,7 +1,7 @@
-//! A new cluster: its first records, its certificates, and what hosts may write. And a host that
-//! leaves one for good.
+//! A new cluster: its first records, its certificates, and what hosts may write. And hosts
+//! that leave one for good.
 
-use std::{fs, path::Path, time::Duration};
+use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
 use anyhow::Context;
 use gang_cluster::{
@@ -23,13 +23,16 @@ fn named(settings: &Settings) -> anyhow::Result<(&Cluster, Keys)> {
     Ok((cluster, keys))
 }
 
-/// Takes a host out of the cluster that the configuration names: this one where the name is empty.
-pub fn leave(settings: &Settings, host: &str) -> anyhow::Result<()> {
+/// Takes hosts out of the cluster that the configuration names: this one where the name is empty.
+pub fn leave(settings: &Settings, hosts: &[String]) -> anyhow::Result<()> {
     let (cluster, keys) = named(settings)?;
-    let host = if host.is_empty() { &cluster.host } else { host };
-    gang_etcd::leave_blocking(&cluster.address()?, &keys, host)
-        .with_context(|| format!("host {host} is in cluster {} as before", cluster.name))?;
-    println!("host {host} is in cluster {} no more", cluster.name);
+    let of_name = |host: &String| if host.is_empty() { &cluster.host } else { host }.clone();
+    let hosts: BTreeSet<String> = hosts.iter().map(of_name).collect();
+    gang_etcd::leave_blocking(&cluster.address()?, &keys, &hosts)
+        .with_context(|| format!("cannot take hosts out of cluster {}", cluster.name))?;
+    for host in hosts {
+        println!("host {host} is in cluster {} no more", cluster.name);
+    }
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, io, sync::Arc};
 
 use gang_cluster::{
+    change::LEAD_LEAST_NS,
     member::{HostSeen, JobSeen},
     record::{self, Fault},
 };
@@ -400,6 +401,9 @@ pub fn cluster(daemon: &Daemon, sees: Sees) -> Option<v1::Cluster> {
     let missing = cluster.missing();
     let me = seen.hosts.get(&cluster.host).filter(|_| seen.is_in);
     let boot = me.map(|host| host.record.boot.clone());
+    // A host that is never late has planned two slices already.
+    let slice_ns = seen.settings.as_ref().map_or(0, |settings| settings.slice_ns);
+    let soon_ns = LEAD_LEAST_NS + 3 * slice_ns;
     let host = |(name, host): (&String, &HostSeen)| {
         let alive = host.alive.as_ref();
         v1::Host {
@@ -416,6 +420,7 @@ pub fn cluster(daemon: &Daemon, sees: Sees) -> Option<v1::Cluster> {
             }),
             unwilling: alive.and_then(|it| it.unwilling.clone()),
             revision: alive.map(|it| it.read as i64),
+            late_ns: alive.map(|it| it.took_ns).filter(|&it| it > soon_ns).map(|it| it as i64),
             threads: alive.map(|it| it.threads.into()),
             parts: alive
                 .filter(|_| sees_all)

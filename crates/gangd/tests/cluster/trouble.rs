@@ -3,10 +3,10 @@
 
 use gang_cluster::{
     keys::{Key, Keys},
-    store::{Op, Txn},
+    store::{Bound, Op, Txn},
 };
 use gang_daemon::{Daemon, Options, Own};
-use gang_etcd::{Address, Error, Tls, commit, read};
+use gang_etcd::{Address, Tls, commit, read};
 use gang_harness::etcd::Etcd;
 use gang_schedule::JobId;
 
@@ -35,9 +35,10 @@ impl Registry {
         let key = self.keys.of(key);
         let read = async {
             let mut client = self.address.connect().await?;
-            Ok::<_, Error>(read(&mut client, &key).await?.items)
+            read(&mut client, &self.keys, Bound::default()).await
         };
-        Registry::runtime().block_on(read).unwrap().remove(0).value
+        let items = Registry::runtime().block_on(read).unwrap().items;
+        items.into_iter().find(|item| item.key == key).expect("the key is there").value
     }
 
     fn write(&self, key: &Key, value: &str) {

@@ -31,6 +31,8 @@ pub struct Job {
     pub unplaceable: Option<Unplaceable>,
     /// When the CPUs that its threads may use last changed (CLOCK_MONOTONIC).
     pub confined_at_ns: u64,
+    /// When the quota of CPU time that binds it last changed (CLOCK_MONOTONIC).
+    pub limited_at_ns: u64,
     /// Absent until its first process came.
     pub home: Option<Home>,
     /// As planned up to the end of the timetable under way.

@@ -12,7 +12,10 @@
 use gang_conductor::Regroup;
 use gang_linux::{Result, cgroup::Group, limits};
 use gang_schedule::{JobId, Policy};
-use gang_timetable::record::{Confinement, Placement};
+use gang_timetable::{
+    Controls,
+    record::{Confinement, Placement},
+};
 
 use super::{cgroups::Cgroups, location::PIDS};
 
@@ -36,13 +39,17 @@ impl Cgroups {
         })
     }
 
-    /// Whether limits are in force for a job that it has not taken over. Its threads are kept from
-    /// real-time priority, or not.
-    pub fn has_other_limits(&self, placement: &Placement, is_kept: bool) -> bool {
+    /// Whether limits are in force for a job that it has not taken over. `has` are those on its CPU
+    /// time that it has.
+    pub fn has_other_limits(&self, placement: &Placement, has: &Controls) -> bool {
+        let mut now = *has;
+        self.note_cpu_limits(&mut now, placement);
+        if now != *has {
+            return true;
+        }
         let Placement::Cgroup { group, .. } = placement else { return false };
         let has = Group::at(group).read(PIDS).unwrap_or_default();
-        self.kept_from_realtime(placement).is_some() != is_kept
-            || self.process_limit(placement).is_some_and(|limit| limit != has.trim())
+        self.process_limit(placement).is_some_and(|limit| limit != has.trim())
             || self.inherited_memory(placement).is_some_and(|now| {
                 now != placement.confinement().and_then(|confinement| confinement.inherited)
             })

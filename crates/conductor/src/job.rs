@@ -119,6 +119,9 @@ pub struct Home {
     pub members: Members,
     pub normal: Attributes,
     pub affinity: Vec<u32>,
+    /// The CPUs of the cpuset in which it was called, where its first process might use all of
+    /// them.
+    pub cpuset: Option<CpuSet>,
     /// Processes that hear of slots by signals, as last seen.
     pub listeners: Vec<u32>,
     /// Its processes that came from elsewhere than the first one.
@@ -142,6 +145,7 @@ impl Home {
             members,
             normal,
             affinity,
+            cpuset: None,
             listeners: Vec::new(),
             joined: Vec::new(),
             coming: None,

@@ -196,7 +196,7 @@ impl Cgroups {
         of_v2.into_iter().chain(of_v1).min_by_key(|quota| quota.cpu_permille)
     }
 
-    fn root_of_v2(&self) -> Option<&Path> {
+    pub(super) fn root_of_v2(&self) -> Option<&Path> {
         self.root.as_deref().or(self.hierarchies.v2.as_deref())
     }
 

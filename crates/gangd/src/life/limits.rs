@@ -7,7 +7,7 @@
 //! the thread that moves gangs does the rest.
 
 use gang_conductor::Regroup;
-use gang_schedule::{JobId, Policy};
+use gang_schedule::{CpuSet, JobId, Policy};
 use gang_timetable::{
     Backend, Controls,
     record::{Confinement, Placement},
@@ -34,6 +34,9 @@ pub struct Limited {
     way: Option<Regroup>,
     /// With the limits on its CPU time that it has.
     controls: Controls,
+    /// The CPUs of its cpuset, where it has all of them; else those that it may use.
+    cpus: CpuSet,
+    is_in_cpuset: bool,
 }
 
 impl Limited {
@@ -53,6 +56,8 @@ impl Limited {
                 is_gang: of.spec.policy == Policy::Gang && of.regroup.is_none(),
                 way: of.way_by_limits,
                 controls: home.members.controls,
+                cpus: home.cpuset.as_ref().unwrap_or(&home.members.everywhere).clone(),
+                is_in_cpuset: home.cpuset.is_some(),
             })
         });
         let due: Vec<Limited> = limited.take(all.len().div_ceil(ROUNDS)).collect();
@@ -66,6 +71,7 @@ impl Daemon {
     pub fn follow_limits(&self, limited: &[Limited]) {
         for of in limited {
             let (job, before) = (of.job, of.way);
+            self.follow_cpuset(of);
             let way = self.way_by_limits(of);
             let has_others = self.cgroups.has_other_limits(&of.placement, &of.controls);
             if way != before || has_others {
@@ -73,6 +79,19 @@ impl Daemon {
                 // Without a conductor there are no jobs either.
                 let _ = self.conductor.ask(follow);
             }
+        }
+    }
+
+    /// A job that has all CPUs of its cpuset has those that there are now.
+    fn follow_cpuset(&self, of: &Limited) {
+        let Some(cpus) = self.cgroups.cpuset_of(&of.placement) else { return };
+        if of.is_in_cpuset == (cpus == of.cpus) {
+            return;
+        }
+        let job = of.job;
+        let follow = move |state: &mut State| Ok(state.core.saw_cpuset(job, cpus)?);
+        if let Err(error) = self.change_on_file(follow) {
+            tracing::debug!(%job, ?error, "a cpuset is not followed");
         }
     }
 

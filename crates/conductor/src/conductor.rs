@@ -353,6 +353,7 @@ impl Conductor {
             suspended: false,
             unplaceable: None,
             confined_at_ns: 0,
+            limited_at_ns: 0,
             home: None,
             standing: Standing::Released,
             activity: Activity::default(),

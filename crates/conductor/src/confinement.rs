@@ -6,14 +6,15 @@
 //!
 //! Approach: each time that the threads of a job are read, what they may use is compared with what
 //! the schedule knows. A difference becomes an event before the next plans, for each job some time
-//! after the one before at the earliest.
+//! after the one before at the earliest. A cpuset that widens does not show in threads that gangd
+//! has restricted: the kernel takes that for their own choice. So the cpuset is read besides.
 //!
 //! Properties: a job has no slot that begins later than [`CHANGES_EVERY_NS`] and the plans in force
 //! after a look, other than on CPUs that its threads may use.
 
-use gang_schedule::{Event, JobId};
+use gang_schedule::{CpuSet, Event, JobId};
 
-use crate::{Conductor, Now};
+use crate::{Conductor, Now, life::Filed};
 
 /// Changes of one job are followed at most this often.
 pub const CHANGES_EVERY_NS: u64 = 200_000_000;
@@ -34,6 +35,23 @@ impl Conductor {
             self.order(overruled);
             self.schedule.renew();
         }
+    }
+
+    /// The cpuset in which a job was called has these CPUs now. A job that had all of them has all
+    /// from now on: it changes on file.
+    pub fn saw_cpuset(&mut self, id: JobId, cpus: CpuSet) -> Filed {
+        let Some(home) = &mut self.job_mut(id)?.home else { return Ok(None) };
+        if home.cpuset.is_none() && cpus != home.members.everywhere {
+            return Ok(None);
+        }
+        let before = home.cpuset.replace(cpus.clone());
+        if before.is_none_or(|before| before == cpus) {
+            return Ok(None);
+        }
+        home.affinity = cpus.iter().collect();
+        home.members.follow_cpuset(cpus);
+        self.members_came(id, &[])?;
+        Ok(self.job(id)?.record())
     }
 
     /// The threads of a job may use other CPUs than plans know of.

@@ -94,6 +94,7 @@ impl Conductor {
         self.schedule.stand_until(stands_until_ns);
         self.follow_entries_that_began();
         self.follow_confinement(now);
+        self.follow_quotas(now);
     }
 
     fn is_quiet(&self) -> bool {

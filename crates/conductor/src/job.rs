@@ -28,6 +28,8 @@ pub struct Job {
     pub unplaceable: Option<Unplaceable>,
     /// When the CPUs that its threads may use last changed (CLOCK_MONOTONIC).
     pub confined_at_ns: u64,
+    /// When the quota of CPU time that binds it last changed (CLOCK_MONOTONIC).
+    pub limited_at_ns: u64,
     /// Absent until its first process came.
     pub home: Option<Home>,
     /// As planned up to the end of the timetable under way.
@@ -114,6 +116,9 @@ pub struct Home {
     pub members: Members,
     pub normal: Attributes,
     pub affinity: Vec<u32>,
+    /// The CPUs of the cpuset in which it was called, where its first process might use all of
+    /// them.
+    pub cpuset: Option<CpuSet>,
     /// Processes that hear of slots by signals, as last seen.
     pub listeners: Vec<u32>,
     /// Its processes that came from elsewhere than the first one.
@@ -151,6 +156,7 @@ impl Home {
             members,
             normal,
             affinity,
+            cpuset: None,
             listeners: Vec::new(),
             joined: Vec::new(),
             coming: None,

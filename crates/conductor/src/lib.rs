@@ -13,6 +13,7 @@
 //! - [`allowance`]: how much of a CPU the daemon may take before the gangs.
 //! - [`at_work`]: requests beyond the allowance, one of each user at a time.
 //! - [`confinement`]: which CPUs the threads of jobs may use.
+//! - [`cpu_time`]: the quotas of CPU time that bind jobs.
 //! - [`eligibility`]: whether a job takes turns, and if not, why.
 //! - [`forecast`]: plans that are made ahead, and taken back when something changes.
 //! - [`gap`]: how often there are gaps, and how long they are.
@@ -36,6 +37,7 @@ pub mod allowance;
 pub mod at_work;
 mod conductor;
 pub mod confinement;
+pub mod cpu_time;
 pub mod crowding;
 pub mod due;
 pub mod effects;

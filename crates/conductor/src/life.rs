@@ -121,6 +121,7 @@ impl Conductor {
             cpus: record.cpus,
             min_cpus: record.min_cpus,
             allowed: Allowed::anywhere(),
+            quota: None,
             overhead: 0,
             spanning: record.nonce.is_some(),
         };

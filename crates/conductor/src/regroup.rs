@@ -71,13 +71,6 @@ impl Conductor {
         }
     }
 
-    /// Whether the threads of a job are kept from real-time priority where it lives.
-    pub fn keep_from_realtime(&mut self, id: JobId, is_kept: bool) -> Result<(), Refused> {
-        let Some(home) = &mut self.job_mut(id)?.home else { return Ok(()) };
-        let was_kept = std::mem::replace(&mut home.members.controls.kept_from_realtime, is_kept);
-        if was_kept == is_kept { Ok(()) } else { self.members_came(id, &[]) }
-    }
-
     /// The move that a gang is to make, and where it lives. Once no timetable is followed that was
     /// made before, its threads are ordinary ones.
     pub fn regroup(&self, id: JobId) -> Option<(Regroup, Placement)> {

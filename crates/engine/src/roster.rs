@@ -230,6 +230,7 @@ impl Roster {
             weighs_as_others: false,
             in_idle_group: self.in_idle_group,
             kept_from_realtime: false,
+            quota: None,
         };
         let mut members = Members::new(has, default, everywhere);
         members.are_single = matches!(self.kind, Kind::Threads { .. });

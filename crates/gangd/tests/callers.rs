@@ -2,7 +2,10 @@
 
 mod place;
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
 use gang_harness::skipped;
 use gang_linux::{
@@ -234,6 +237,15 @@ fn needs_root_quota_of_a_caller_binds_the_job() {
         assert!(groups_of(limited.pid()).contains(&caller.path().to_owned()), "it stays there");
         throttled(&caller) > before.0 + 3 && place.job(job).unwrap().slots > before.1 + 3
     });
+    // A fifth of a CPU is a slot in every fifth slice, and one at once.
+    let quota = place.job(job).unwrap().cpu_quota.unwrap();
+    assert_eq!((quota.cpus, quota.by.contains("cpu.cfs_quota_us of /")), (0.2, true));
+    let had = |job: i64| place.job(job).unwrap().slots;
+    let (began, before) = (Instant::now(), had(job));
+    wait_until("slots within the quota", || had(job) > before + 5);
+    let (slots, slice_ns) = ((had(job) - before) as f64, place.status().slice_ns as f64);
+    let slices = began.elapsed().as_nanos() as f64 / slice_ns;
+    assert!(slots <= slices / 5.0 + 2.0, "{slots} of {slices} slices");
     // Another one comes into the job of nobody whom the quota does not limit.
     let third = caller.start();
     match place.client().add_process(beside, third.pid_i64()).unwrap_err() {

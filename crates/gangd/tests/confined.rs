@@ -4,7 +4,12 @@ mod place;
 
 use std::process::Command;
 
-use gang_linux::sched;
+use gang_harness::skipped;
+use gang_linux::{
+    Roots,
+    cgroup::{Group, Hierarchies},
+    sched,
+};
 use gang_protocol::client::Registration;
 use place::{Place, Program, has_backend, job_with, machine, wait_until};
 
@@ -57,6 +62,65 @@ fn needs_root_gangs_within_one_cpu_take_turns() {
         place.client().remove_process(job, program.pid_i64()).unwrap();
     }
     assert_eq!(programs.each_ref().map(affinity), [[1], [0], [0]], "also afterwards");
+}
+
+/// A cpuset of version 1.
+struct Cpuset(Group);
+
+impl Cpuset {
+    /// Of CPU 0; absent where there are none.
+    fn new() -> Option<Cpuset> {
+        let v1 = Hierarchies::detect(&Roots::default()).unwrap().v1;
+        let root = v1.get("cpuset").filter(|root| root.join("cpuset.cpus").exists());
+        if root.is_none() {
+            skipped("no cpusets of version 1");
+        }
+        let group = Group::at(root?).child(format!("widens-{}", std::process::id()));
+        group.create().unwrap();
+        let cpuset = Cpuset(group);
+        cpuset.set("0");
+        cpuset.0.write("cpuset.mems", Group::at(root?).read("cpuset.mems").unwrap()).unwrap();
+        Some(cpuset)
+    }
+
+    fn set(&self, cpus: &str) {
+        self.0.write("cpuset.cpus", cpus).unwrap();
+    }
+}
+
+impl Drop for Cpuset {
+    fn drop(&mut self) {
+        let _ = self.0.remove();
+    }
+}
+
+#[test]
+fn needs_root_gang_has_the_cpus_by_which_its_cpuset_widens() {
+    if !has_backend("rt") || machine() < 2 {
+        return;
+    }
+    let Some(cpuset) = Cpuset::new() else { return };
+    let place = Place::new(&["--backend", "rt"]);
+    let programs = [Program::spinner(), Program::spinner()];
+    let [program, other] = &programs;
+    cpuset.0.add(program.pid()).unwrap();
+    bind(other, "0");
+    let jobs = programs.each_ref().map(|program| job_with(&place, program, 1));
+    for job in jobs {
+        wait_until("turns", || slots(&place, job) > 3);
+        has_slots_on(&place, job, &[0]);
+    }
+    // The job is looked at once before, so that it is known to have all of the cpuset.
+    let limits_read = slots(&place, jobs[0]) + 60;
+    wait_until("its limits are read", || slots(&place, jobs[0]) > limits_read);
+    cpuset.set("0-1");
+    has_slots_on(&place, jobs[0], &[1]);
+    cpuset.set("0");
+    has_slots_on(&place, jobs[0], &[0]);
+    cpuset.set("0-1");
+    has_slots_on(&place, jobs[0], &[1]);
+    place.client().remove_process(jobs[0], program.pid_i64()).unwrap();
+    wait_until("all of the cpuset", || affinity(program) == [0, 1]);
 }
 
 #[test]

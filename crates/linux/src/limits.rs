@@ -8,7 +8,7 @@
 use std::{
     fs::File,
     io,
-    os::fd::AsRawFd,
+    os::{fd::AsRawFd, unix::fs::MetadataExt},
     path::{Path, PathBuf},
 };
 
@@ -108,15 +108,65 @@ pub fn lost(root: &Path, from: &Path, to: &Path, file: &str) -> Option<Limit> {
     Some(Limit { group: above.into(), name: file.into() })
 }
 
+/// The quota of CPU time of version 1, of each period.
+const QUOTA_V1: &str = "cpu.cfs_quota_us";
+
 /// The nearest quota of CPU time on a group of version 1.
 pub fn quota_v1(root: &Path, group: &Path) -> Option<Limit> {
-    const FILE: &str = "cpu.cfs_quota_us";
     let is_limited = |above: &&Path| {
-        let quota = Group::at(*above).read(FILE).unwrap_or_default();
+        let quota = Group::at(*above).read(QUOTA_V1).unwrap_or_default();
         quota.trim().parse::<i64>().is_ok_and(|quota_us| quota_us > 0)
     };
     let above = up_to(root, group).find(is_limited)?;
-    Some(Limit { group: above.into(), name: FILE.into() })
+    Some(Limit { group: above.into(), name: QUOTA_V1.into() })
+}
+
+/// A quota of CPU time on a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuQuota {
+    pub limit: Limit,
+    /// The number of the group, its own in its hierarchy as long as the group exists.
+    pub group_id: u64,
+    /// Thousandths of a CPU, at least 1.
+    pub cpu_permille: u32,
+}
+
+/// The least quota of CPU time on a group and those above it. The root of a hierarchy has none;
+/// that of a cgroup namespace may have one.
+pub fn cpu_quota(root: &Path, group: &Path) -> Option<CpuQuota> {
+    least_quota(root, group, "cpu.max", |above| {
+        let text = above.read("cpu.max").ok()?;
+        let mut words = text.split_whitespace();
+        Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+    })
+}
+
+/// The same of version 1.
+pub fn cpu_quota_v1(root: &Path, group: &Path) -> Option<CpuQuota> {
+    least_quota(root, group, QUOTA_V1, |above| {
+        let number = |file: &str| above.read(file).ok()?.trim().parse().ok();
+        Some((number(QUOTA_V1)?, number("cpu.cfs_period_us")?))
+    })
+}
+
+/// `read`: the quota of a group and its period, where the group has one.
+fn least_quota(
+    root: &Path,
+    group: &Path,
+    file: &str,
+    read: impl Fn(&Group) -> Option<(i64, i64)>,
+) -> Option<CpuQuota> {
+    let found = group.ancestors().take_while(|above| above.starts_with(root)).filter_map(|above| {
+        let (quota_us, period_us) = read(&Group::at(above))?;
+        let permille = (quota_us > 0 && period_us > 0).then(|| 1000 * quota_us / period_us)?;
+        Some(CpuQuota {
+            limit: Limit { group: above.into(), name: file.into() },
+            group_id: std::fs::metadata(above).ok()?.ino(),
+            cpu_permille: permille.clamp(1, u32::MAX.into()) as u32,
+        })
+    });
+    // Of equal ones that of the group that has the others in it.
+    found.min_by_key(|quota| (quota.cpu_permille, quota.limit.group.clone()))
 }
 
 /// Of `linux/bpf.h`, for which libc has no names.
@@ -285,6 +335,35 @@ mod tests {
         fs::write(root.path().join("step/cpu.cfs_quota_us"), "20000\n").unwrap();
         let found = quota_v1(root.path(), &group).unwrap();
         assert_eq!(found.group, root.path().join("step"));
+    }
+
+    #[test]
+    fn least_quota_of_all_groups_above_holds() {
+        let root = tempfile::tempdir().unwrap();
+        let group = |name: &str| root.path().join(name);
+        fs::create_dir_all(group("pod/step/task")).unwrap();
+        let of = |name: &str, cpu_max: &str| {
+            fs::write(group(name).join("cpu.max"), cpu_max).unwrap();
+            let found = cpu_quota(root.path(), &group("pod/step/task"));
+            found.map(|it| (it.limit.group, it.cpu_permille))
+        };
+        assert_eq!(of("pod/step/task", "max 100000\n"), None);
+        assert_eq!(of("pod", "150000 100000\n"), Some((group("pod"), 1500)));
+        assert_eq!(of("pod/step/task", "20000 10000\n"), Some((group("pod"), 1500)), "a greater");
+        assert_eq!(of("pod/step", "1000 1000000\n"), Some((group("pod/step"), 1)));
+        assert_eq!(of("pod/step", "1500 1000\n"), Some((group("pod"), 1500)), "an equal one below");
+        // That of a cgroup namespace.
+        assert_eq!(of("", "50000 100000\n"), Some((group(""), 500)));
+        let ids = ["pod", "pod/step"].map(|name| fs::metadata(group(name)).unwrap().ino());
+        assert_ne!(ids[0], ids[1]);
+        let of_v1 = |quota: &str| {
+            fs::write(group("pod/cpu.cfs_quota_us"), quota).unwrap();
+            fs::write(group("pod/cpu.cfs_period_us"), "100000\n").unwrap();
+            let found = cpu_quota_v1(root.path(), &group("pod/step/task"))?;
+            assert_eq!((found.group_id, found.limit.group), (ids[0], group("pod")));
+            Some(found.cpu_permille)
+        };
+        assert_eq!((of_v1("-1\n"), of_v1("20000\n")), (None, Some(200)));
     }
 
     #[test]

@@ -1,81 +1,160 @@
-//! The most that a user's gangs get together.
+//! The most that some gangs get together: those of a user with a cap, or of a group with a quota.
 //!
 //! Problem: a site wants to keep part of the machine from a user, also where nobody else asks for
-//! it.
+//! it. And the kernel throttles a cgroup that has used up its quota of CPU time, at a moment that
+//! no plan knows. The rest of a slot that was planned then is lost to all gangs.
 //!
-//! Approach: each slice adds the user's part of all CPUs to his *allowance*, and a slot costs its
-//! CPUs. Gangs for which the allowance does not suffice do not contend in this slice, as those that
-//! do not fit.
+//! Approach: a *holder* is a user with a cap, or a group with a quota. Each slice adds to its
+//! *allowance*, and a slot costs its CPUs. Gangs for which the allowance does not suffice do not
+//! contend in this slice, as those that do not fit.
 //!
-//! Algorithm. The gangs of a capped user are gone through by tier, and by a virtual time of their
+//! Algorithm. The gangs of a holder are gone through by tier, and by a virtual time of their
 //! own: that of turns is raised to the floor while they do not contend. Each takes the CPUs of a
 //! slot from the allowance until one finds too few: that gang is *out*, and so are those after it.
-//! So a wide gang is not kept waiting for ever by narrow ones of the same user. Less than a whole
-//! row of allowance is carried over.
+//! So a wide gang is not kept waiting for ever by narrow ones of the same holder. Groups come
+//! before users, so that a gang that is out of its group's quota takes nothing from its user's cap.
+//!
+//! A user's slice adds his part of all CPUs. Less than a whole row is carried over, and he begins
+//! with that. A group's slice adds its quota. Less than a slot of its widest gang is carried over,
+//! and it begins with nothing, so that a group that ends and comes again gains nothing. Of jobs
+//! that know different quotas of one group the least holds.
 //!
 //! The CPUs of a spanning slot are taken from the allowance, too, as far as it goes. The slot is
 //! never denied, since the job's other hosts do not know of the allowance.
 //!
-//! Properties: over any stretch of slices a user's local gangs are within one whole row of his cap.
-//! Each of them has slots, unless his spanning jobs use the cap up. Others have no less together
-//! than without caps.
+//! Properties: over any stretch of slices a user's local gangs are within one whole row of his cap,
+//! and those of a group within one slot of its widest gang of its quota. Each of them has slots,
+//! unless spanning jobs use the allowance up. Others have no less together than without caps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::schedule::{Job, Schedule};
-use crate::{JobId, Slot, UserId};
+use crate::{JobId, Policy, Slot, UserId};
 
 /// A CPU for a slice, in the unit of allowances.
 const SLOT: i64 = 1000;
 
-/// The allowances of users without a slice yet: a whole row, with what the first slice adds.
-pub(crate) fn at_first(caps: &BTreeMap<UserId, u32>, machine: u32) -> BTreeMap<UserId, i64> {
-    let allowance = |permille| (SLOT - i64::from(permille)) * i64::from(machine);
-    caps.iter().map(|(&user, &permille)| (user, allowance(permille))).collect()
+/// A holder of an allowance. Groups come first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Holder {
+    Group(u64),
+    User(UserId),
 }
 
-/// What a slot of a job costs its user.
-pub(crate) fn cost(job: &Job) -> i64 {
+impl std::fmt::Display for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Holder::Group(group) => write!(f, "group {group}"),
+            Holder::User(user) => write!(f, "user {user}"),
+        }
+    }
+}
+
+/// The allowances of users without a slice yet: a whole row, with what the first slice adds.
+pub(crate) fn at_first(caps: &BTreeMap<UserId, u32>, machine: u32) -> BTreeMap<Holder, i64> {
+    let allowance = |permille| (SLOT - i64::from(permille)) * i64::from(machine);
+    caps.iter().map(|(&user, &permille)| (Holder::User(user), allowance(permille))).collect()
+}
+
+/// What a slot of a job costs.
+fn cost(job: &Job) -> i64 {
     SLOT * i64::from(job.width())
+}
+
+/// A job has a slot, which costs each of its holders as much.
+pub(crate) fn add_cost(costs: &mut BTreeMap<Holder, i64>, job: &Job) {
+    for holder in holders(job) {
+        *costs.entry(holder).or_default() += cost(job);
+    }
+}
+
+/// Its user, capped or not, and its group.
+fn holders(job: &Job) -> impl Iterator<Item = Holder> {
+    let group = job.spec.quota.map(|quota| Holder::Group(quota.group));
+    group.into_iter().chain([Holder::User(job.spec.user)])
+}
+
+/// The virtual time of a job among the gangs of a holder.
+fn vtime_of(job: &Job, holder: Holder) -> u128 {
+    match holder {
+        Holder::Group(_) => job.group_vtime,
+        Holder::User(_) => job.own_vtime,
+    }
+}
+
+/// What a slice gives a group, and the cost of its widest gang's slot.
+#[derive(Clone, Copy)]
+struct OfGroup {
+    grant: i64,
+    widest: i64,
 }
 
 impl Schedule {
     /// A slice begins.
     pub(crate) fn grant_allowances(&mut self) {
-        let machine = self.topology.len();
-        for (user, &permille) in &self.config.caps {
-            let Some(allowance) = self.allowances.get_mut(user) else { continue };
-            let most = SLOT * i64::from(machine) - 1;
-            *allowance = (*allowance).min(most) + i64::from(permille) * i64::from(machine);
+        let machine = i64::from(self.topology.len());
+        let groups = self.groups();
+        for (holder, allowance) in &mut self.allowances {
+            let (grant, most) = match holder {
+                Holder::User(user) => {
+                    let permille = self.config.caps.get(user).copied().unwrap_or(0);
+                    (i64::from(permille) * machine, SLOT * machine - 1)
+                }
+                Holder::Group(group) => {
+                    let Some(OfGroup { grant, widest }) = groups.get(group) else { continue };
+                    (*grant, (widest - 1).max(0))
+                }
+            };
+            *allowance = (*allowance).min(most) + grant;
         }
     }
 
-    /// Spanning slots are not denied. Local gangs of their users give way for the CPUs.
+    /// The groups with a quota that jobs are in.
+    fn groups(&self) -> BTreeMap<u64, OfGroup> {
+        let mut groups: BTreeMap<u64, OfGroup> = BTreeMap::new();
+        for job in self.jobs.values() {
+            let Some(quota) = job.spec.quota else { continue };
+            let grant = i64::from(quota.cpu_permille.max(1));
+            let of = groups.entry(quota.group).or_insert(OfGroup { grant, widest: 0 });
+            of.grant = of.grant.min(grant);
+            if job.spec.policy == Policy::Gang {
+                of.widest = of.widest.max(cost(job));
+            }
+        }
+        groups
+    }
+
+    /// Spanning slots are not denied. Local gangs of their holders give way for the CPUs.
     pub(crate) fn charge_spanning(&mut self, slots: &[Slot]) {
         for slot in slots {
-            let Some(user) = self.jobs.get(&slot.job).map(|job| job.spec.user) else { continue };
-            if let Some(allowance) = self.allowances.get_mut(&user) {
-                *allowance = (*allowance - SLOT * slot.cpus.len() as i64).max(0);
+            let Some(job) = self.jobs.get(&slot.job) else { continue };
+            for holder in holders(job) {
+                if let Some(allowance) = self.allowances.get_mut(&holder) {
+                    *allowance = (*allowance - SLOT * slot.cpus.len() as i64).max(0);
+                }
             }
         }
     }
 
-    /// Gangs of a user had slots that cost so much.
-    pub(crate) fn charge_allowances(&mut self, costs: BTreeMap<UserId, i64>) {
-        for (user, cost) in costs {
-            if let Some(allowance) = self.allowances.get_mut(&user) {
+    /// Gangs of holders had slots that cost so much.
+    pub(crate) fn charge_allowances(&mut self, costs: BTreeMap<Holder, i64>) {
+        for (holder, cost) in costs {
+            if let Some(allowance) = self.allowances.get_mut(&holder) {
                 *allowance -= cost;
             }
         }
     }
 
-    /// The gangs that are out of their users' allowances, of those that `wait`.
+    /// The gangs that are out of allowances, of those that `wait`.
     pub(crate) fn beyond_caps(&self, waits: impl Fn(JobId, &Job) -> bool) -> BTreeSet<JobId> {
         let mut out = BTreeSet::new();
-        for (user, gangs) in self.of_capped_users(waits) {
-            let mut left = self.allowances.get(&user).copied().unwrap_or(0);
+        for (holder, gangs) in self.of_holders(waits) {
+            let mut left = self.allowances.get(&holder).copied().unwrap_or(0);
             let mut is_out = false;
             for (id, job) in gangs {
+                if out.contains(&id) {
+                    continue;
+                }
                 is_out |= cost(job) > left;
                 if is_out {
                     out.insert(id);
@@ -87,94 +166,152 @@ impl Schedule {
         out
     }
 
-    /// A gang that did not wait was owed nothing by the others of its user.
+    /// A gang that did not wait was owed nothing by the others of its user, or of its group.
     pub(crate) fn forget_own_credit(&mut self, id: JobId) {
-        let Some(user) = self.jobs.get(&id).map(|job| job.spec.user) else { return };
-        let is_other = |(other, job): &(&JobId, &Job)| {
-            **other != id && job.spec.user == user && job.takes_turns()
-        };
-        let least = self.jobs.iter().filter(is_other).map(|(_, job)| job.own_vtime).min();
-        if let (Some(least), Some(job)) = (least, self.jobs.get_mut(&id)) {
-            job.own_vtime = job.own_vtime.max(least);
+        let Some(of) = self.jobs.get(&id) else { return };
+        let least: Vec<(Holder, u128)> = holders(of)
+            .filter_map(|holder| Some((holder, self.least_beside(id, holder)?)))
+            .collect();
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        for (holder, least) in least {
+            match holder {
+                Holder::Group(_) => job.group_vtime = job.group_vtime.max(least),
+                Holder::User(_) => job.own_vtime = job.own_vtime.max(least),
+            }
         }
     }
 
-    /// The gangs of capped users that `wait`, those of each by tier, and by what they had among
+    /// The least virtual time among the other gangs of a holder.
+    fn least_beside(&self, id: JobId, holder: Holder) -> Option<u128> {
+        let is_other = |(other, job): &(&JobId, &Job)| {
+            **other != id && job.takes_turns() && holders(job).any(|it| it == holder)
+        };
+        self.jobs.iter().filter(is_other).map(|(_, job)| vtime_of(job, holder)).min()
+    }
+
+    /// A job is in another group from now on: as far as the least of the gangs there.
+    pub(crate) fn enter_group(&mut self, id: JobId) {
+        let group = self.jobs.get(&id).and_then(|job| job.spec.quota).map(|quota| quota.group);
+        let least = group.and_then(|group| self.least_beside(id, Holder::Group(group)));
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.group_vtime = least.unwrap_or(0);
+        }
+    }
+
+    /// The gangs of holders that `wait`, those of each by tier, and by what they had among
     /// themselves. Of many users with caps few have gangs.
-    fn of_capped_users(
+    fn of_holders(
         &self,
         waits: impl Fn(JobId, &Job) -> bool,
-    ) -> BTreeMap<UserId, Vec<(JobId, &Job)>> {
-        let mut gangs: BTreeMap<UserId, Vec<(JobId, &Job)>> = BTreeMap::new();
-        if self.config.caps.is_empty() {
+    ) -> BTreeMap<Holder, Vec<(JobId, &Job)>> {
+        let mut gangs: BTreeMap<Holder, Vec<(JobId, &Job)>> = BTreeMap::new();
+        if self.allowances.is_empty() {
             return gangs;
         }
         for (&id, job) in &self.jobs {
-            let is_capped = self.config.caps.contains_key(&job.spec.user);
-            if is_capped && job.takes_turns() && waits(id, job) {
-                gangs.entry(job.spec.user).or_default().push((id, job));
+            if self.is_capped(job) && job.takes_turns() && waits(id, job) {
+                for holder in self.capped_holders(job) {
+                    gangs.entry(holder).or_default().push((id, job));
+                }
             }
         }
-        for of_user in gangs.values_mut() {
-            of_user.sort_by_key(|(id, job)| (job.tier, job.own_vtime, *id));
+        for (&holder, gangs) in &mut gangs {
+            gangs.sort_by_key(|(id, job)| (job.tier, vtime_of(job, holder), *id));
         }
         gangs
     }
 
-    /// The users who had more than their caps give them.
-    pub(crate) fn overdrawn(&self) -> impl Iterator<Item = UserId> {
-        self.allowances.iter().filter(|(_, left)| **left < 0).map(|(&user, _)| user)
+    fn capped_holders(&self, job: &Job) -> impl Iterator<Item = Holder> {
+        holders(job).filter(|holder| self.allowances.contains_key(holder))
+    }
+
+    /// Whether a cap or a quota bounds a job.
+    pub(crate) fn is_capped(&self, job: &Job) -> bool {
+        self.capped_holders(job).next().is_some()
+    }
+
+    /// The users who had more than their caps give them, and the groups that had more than their
+    /// quotas.
+    pub(crate) fn overdrawn(&self) -> impl Iterator<Item = Holder> {
+        self.allowances.iter().filter(|(_, left)| **left < 0).map(|(&holder, _)| holder)
     }
 
     /// Users have these caps from now on, in ‰. Who had one keeps what is left of it.
     pub(crate) fn cap_anew(&mut self, caps: BTreeMap<UserId, u32>) {
         let mut allowances = at_first(&caps, self.topology.len());
         let before = std::mem::take(&mut self.allowances).into_iter();
-        allowances.extend(before.filter(|(user, _)| caps.contains_key(user)));
+        allowances.extend(before.filter(|(holder, _)| match holder {
+            Holder::User(user) => caps.contains_key(user),
+            Holder::Group(_) => true,
+        }));
         (self.config.caps, self.allowances) = (caps, allowances);
     }
 
-    /// Shares as capped users have them at most, and the others what these leave, as far as `whole`
+    /// Allowances are of the groups with a quota that jobs are in now.
+    pub(crate) fn cap_groups(&mut self) {
+        let groups: BTreeSet<u64> =
+            self.jobs.values().filter_map(|job| Some(job.spec.quota?.group)).collect();
+        self.allowances.retain(|holder, _| match holder {
+            Holder::Group(group) => groups.contains(group),
+            Holder::User(_) => true,
+        });
+        for group in groups {
+            self.allowances.entry(Holder::Group(group)).or_insert(0);
+        }
+    }
+
+    /// Shares as holders have them at most, and the others what these leave, as far as `whole`
     /// goes, which all have together.
     pub(crate) fn within_caps(&self, shares: &mut BTreeMap<JobId, f64>, whole: f64) {
-        if self.config.caps.is_empty() {
+        if self.allowances.is_empty() {
             return;
         }
         let machine = f64::from(self.topology.len());
-        // The shares of each capped user, and the part of the machine that they are.
-        let mut of_users: BTreeMap<UserId, (f64, f64)> = BTreeMap::new();
-        for (id, share) in shares.iter() {
-            let job = &self.jobs[id];
-            if self.config.caps.contains_key(&job.spec.user) {
-                let (had, part) = of_users.entry(job.spec.user).or_default();
-                *had += share;
-                *part += share * f64::from(job.width()) / machine;
+        let before: f64 = self.of_capped(shares);
+        for kind in [is_group, is_user] {
+            // The part of the machine that the shares of each holder are.
+            let mut parts: BTreeMap<Holder, f64> = BTreeMap::new();
+            for (id, share) in shares.iter() {
+                let job = &self.jobs[id];
+                for holder in self.capped_holders(job).filter(kind) {
+                    *parts.entry(holder).or_default() += share * f64::from(job.width()) / machine;
+                }
+            }
+            let groups = self.groups();
+            let factor = |holder: Holder| {
+                let most = match holder {
+                    Holder::User(user) => f64::from(self.config.caps[&user]) / 1000.0,
+                    Holder::Group(group) => groups[&group].grant as f64 / SLOT as f64 / machine,
+                };
+                parts.get(&holder).filter(|part| **part > 0.0).map_or(1.0, |part| most / part)
+            };
+            for (id, share) in shares.iter_mut() {
+                let of_kind = self.capped_holders(&self.jobs[id]).find(kind);
+                *share *= of_kind.map_or(1.0, factor).min(1.0);
             }
         }
-        let mut factors: BTreeMap<UserId, f64> = BTreeMap::new();
-        let (mut before, mut after) = (0.0, 0.0);
-        for (user, (had, part)) in of_users {
-            if part <= 0.0 {
-                continue;
-            }
-            let most = f64::from(self.config.caps[&user]) / 1000.0;
-            let factor = (most / part).min(1.0);
-            (before, after) = (before + had, after + had * factor);
-            factors.insert(user, factor);
-        }
-        for (id, share) in shares.iter_mut() {
-            *share *= factors.get(&self.jobs[id].spec.user).copied().unwrap_or(1.0);
-        }
+        let after: f64 = self.of_capped(shares);
         // Where gangs take turns, one at a time.
         let left = whole - before;
         if left > 0.0 && after < before {
             let more = (whole - after) / left;
-            let others = shares.iter_mut();
-            let others =
-                others.filter(|(id, _)| !self.config.caps.contains_key(&self.jobs[id].spec.user));
+            let others = shares.iter_mut().filter(|(id, _)| !self.is_capped(&self.jobs[id]));
             others.for_each(|(_, share)| *share = (*share * more).min(whole));
         }
     }
+
+    /// The shares of capped jobs together.
+    fn of_capped(&self, shares: &BTreeMap<JobId, f64>) -> f64 {
+        shares.iter().filter(|(id, _)| self.is_capped(&self.jobs[id])).map(|(_, share)| share).sum()
+    }
+}
+
+pub(crate) fn is_group(holder: &Holder) -> bool {
+    matches!(holder, Holder::Group(_))
+}
+
+pub(crate) fn is_user(holder: &Holder) -> bool {
+    !is_group(holder)
 }
 
 #[cfg(test)]
@@ -196,14 +333,14 @@ mod tests {
         }
         schedule.apply(Event::Slept { job: JobId(1) }).unwrap();
         let asked = Cell::new(0);
-        let gangs = schedule.of_capped_users(|id, _| {
+        let gangs = schedule.of_holders(|id, _| {
             asked.set(asked.get() + 1);
             id != JobId(0)
         });
-        let counts: Vec<(u32, usize)> =
-            gangs.iter().map(|(user, of_user)| (user.0, of_user.len())).collect();
-        assert_eq!(counts, [(3, 166), (7, 333)]);
+        let counts: Vec<(String, usize)> =
+            gangs.iter().map(|(holder, of_user)| (holder.to_string(), of_user.len())).collect();
+        assert_eq!(counts, [("user 3".into(), 166), ("user 7".into(), 333)]);
         assert_eq!(asked.get(), 500, "each gang once");
-        assert_eq!(gangs[&UserId(7)][0].0, JobId(2));
+        assert_eq!(gangs[&Holder::User(UserId(7))][0].0, JobId(2));
     }
 }

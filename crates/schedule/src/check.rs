@@ -14,7 +14,7 @@ use crate::entries::List;
 use crate::schedule::{Job, Readiness, Schedule};
 use crate::seating::Seating;
 use crate::turn::{SCALE, SLICE, Tier};
-use crate::{CpuSet, JobId, Plan, clock};
+use crate::{CpuSet, JobId, Plan, caps, clock};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The invariants.
@@ -83,6 +83,11 @@ pub const USER_CAP: Invariant = Invariant {
     id: "user_cap",
     sentence: "the gangs of a user have no more of the CPUs than his cap",
 };
+/// The quotas of groups.
+pub const QUOTA: Invariant = Invariant {
+    id: "quota",
+    sentence: "the gangs of a group have no more CPU time than its quota",
+};
 /// The clock.
 pub const CLOCK: Invariant =
     Invariant { id: "clock", sentence: "a slice begins and ends where the clock says" };
@@ -124,10 +129,14 @@ pub fn plan(schedule: &Schedule, plan: &Plan) -> Vec<Violation> {
     found.unless(!plan.capped || local == 0, CAP, || {
         format!("slice {} has {local} local gangs in its row", plan.slice)
     });
-    let overdrawn: Vec<String> = schedule.overdrawn().map(|user| user.0.to_string()).collect();
-    found.unless(overdrawn.is_empty(), USER_CAP, || {
-        format!("users {} have more in slice {}", overdrawn.join(", "), plan.slice)
-    });
+    for (invariant, is_of) in [(USER_CAP, caps::is_user as fn(&_) -> bool), (QUOTA, caps::is_group)]
+    {
+        let overdrawn: Vec<String> =
+            schedule.overdrawn().filter(is_of).map(|holder| holder.to_string()).collect();
+        found.unless(overdrawn.is_empty(), invariant, || {
+            format!("{} had more in slice {}", overdrawn.join(", "), plan.slice)
+        });
+    }
     let raised = plan.row.iter().find(|slot| plan.beyond_caps.contains(&slot.job));
     found.unless(raised.is_none(), USER_CAP, || {
         format!("slice {} has a gang in its row that is beyond a cap: {raised:?}", plan.slice)
@@ -294,9 +303,9 @@ impl Found {
 /// takes along what it is ahead, by up to a request: the others then count as ahead by that.
 /// Beside spanning jobs a share is of the rows with room for the gang (`share`). It may have less
 /// by as much as these rows come late, and by its part of what others claim (`claim`).
-/// Of users with caps nothing is said, nor of the tiers behind a gang of theirs: while that gang is
-/// out, one has slots that others of its tier had beside the gang. The sequence starts anew after
-/// an event or an amendment.
+/// Of users with caps and groups with quotas nothing is said, nor of the tiers behind a gang of
+/// theirs: while that gang is out, one has slots that others of its tier had beside the gang. The
+/// sequence starts anew after an event or an amendment.
 #[derive(Debug, Clone, Default)]
 pub struct Frame {
     generation: u64,
@@ -361,7 +370,7 @@ impl Frame {
         let cap = f64::from(schedule.config().cap_permille) / 1000.0;
         let is_plain = schedule.load() == 0 && !schedule.packs();
         let mut found = Found(Vec::new());
-        let is_capped = |job: &Job| schedule.config.caps.contains_key(&job.spec.user);
+        let is_capped = |job: &Job| schedule.is_capped(job);
         let runnable = schedule.jobs.values().filter(|it| it.takes_turns());
         let capped: Vec<&Job> = runnable.filter(|job| is_capped(job)).collect();
         let first_capped = capped.iter().map(|job| job.tier).min();

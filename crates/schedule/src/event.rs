@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    Allowed, ClassSlices, ClassWeights, CpuSet, Entries, JobId, Sharing, Spec, Topology, UserId,
+    Allowed, ClassSlices, ClassWeights, CpuSet, Entries, JobId, Quota, Sharing, Spec, Topology,
+    UserId,
 };
 
 /// Something that happened, in the order in which it is to take effect.
@@ -18,6 +19,9 @@ pub enum Event {
     /// The threads of a job may use other CPUs from now on. It is what somebody did to them, so
     /// that it is never refused.
     Confined { job: JobId, to: Allowed },
+    /// A job has another quota of CPU time from now on, or none. It is what somebody did to its
+    /// group, so that it is never refused.
+    Limited { job: JobId, to: Option<Quota> },
     /// Switching a job takes another part of a slice from now on, in percent.
     Overhead { job: JobId, percent: u32 },
     /// An idle job uses CPU again (L19).

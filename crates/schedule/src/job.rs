@@ -96,6 +96,15 @@ impl fmt::Display for Policy {
     }
 }
 
+/// The CPU time that the processes of a cgroup have together at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Quota {
+    /// The number of the group. The jobs of a group share what it has.
+    pub group: u64,
+    /// Thousandths of a CPU, at least 1.
+    pub cpu_permille: u32,
+}
+
 /// A word that names no class or policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{word:?} is not a {what}; there are {known}")]
@@ -141,6 +150,8 @@ pub struct Spec {
     pub min_cpus: u32,
     /// The CPUs that its threads may use.
     pub allowed: Allowed,
+    /// The quota of CPU time that binds it.
+    pub quota: Option<Quota>,
     /// The part of a slice of others that switching it takes, in percent.
     pub overhead: u32,
     /// It is the part of a job of several hosts: it has slots by entries alone
@@ -167,6 +178,7 @@ impl Spec {
             cpus,
             min_cpus: cpus,
             allowed: Allowed::anywhere(),
+            quota: None,
             overhead: 0,
             spanning: false,
         }

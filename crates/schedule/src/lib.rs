@@ -66,7 +66,7 @@ pub use config::{ClassSlices, ClassWeights, Config, Gap};
 pub use cpus::{CpuSet, NotCpus};
 pub use entries::{Entries, Entry, EntryList};
 pub use event::{Event, Refusal};
-pub use job::{Class, JobId, Policy, Spec, UnknownName, UserId};
+pub use job::{Class, JobId, Policy, Quota, Spec, UnknownName, UserId};
 pub use plan::{Diff, Plan, Slot};
 pub use schedule::{MAX_JOBS, Readiness, Schedule};
 pub use topology::{Cpu, MAX_CPUS, Topology};

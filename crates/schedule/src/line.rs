@@ -159,7 +159,7 @@ pub(crate) struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Lines up those of `jobs` of whom `who` is true; some are `out` of their users' allowances.
+    /// Lines up those of `jobs` of whom `who` is true; some are `out` of allowances.
     pub fn new(
         jobs: &'a mut BTreeMap<JobId, Job>,
         who: impl Fn(JobId) -> bool,

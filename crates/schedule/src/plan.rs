@@ -40,7 +40,7 @@ pub struct Plan {
     /// cap gives them (L8).
     pub capped: bool,
     /// Gangs that are not raised in this slice since their users would have more than their caps
-    /// give them, by id.
+    /// give them, or their groups more than their quotas; by id.
     pub beyond_caps: Vec<JobId>,
     /// Jobs that have no slot but may run in holes, in the order in which
     /// they deserve it.

@@ -21,8 +21,8 @@
 //! 6. Confined gangs come before the others. Of both, gangs keep the CPUs they had where those are
 //!    free and leave room for other confined ones; then the others are placed, leader first.
 //!
-//! A gang that does not fit beside the tiers before its own, or that its user's cap (`caps`) has no
-//! room for, does not contend in this slice. It
+//! A gang that does not fit beside the tiers before its own, or that its user's cap or its group's
+//! quota (`caps`) has no room for, does not contend in this slice. It
 //! neither holds the others up nor saves up turns. One that does not fit because of entries keeps a
 //! claim (`claim`).
 //!
@@ -106,7 +106,7 @@ impl Schedule {
                     Who::Gang { job, in_row, .. } if *in_row => {
                         let by = turn::charge(&self.config, waiting.turn.stride, slice);
                         job.charge(slice, by);
-                        *costs.entry(job.spec.user).or_default() += caps::cost(job);
+                        caps::add_cost(&mut costs, job);
                     }
                     Who::Gang { .. } => {}
                     Who::Rest(rest) => rest.vtime += turn::rest_stride(served, rest.weight),
@@ -190,7 +190,7 @@ impl Schedule {
                         let stride = waiting.turn.stride;
                         let by = turn::charge(&self.config, stride, current.slice);
                         job.charge(current.slice, by);
-                        *costs.entry(job.spec.user).or_default() += caps::cost(job);
+                        caps::add_cost(&mut costs, job);
                     }
                 }
             }

@@ -9,6 +9,7 @@
 //! the class gives credit.
 
 use crate::allowed::{Demand, Part};
+use crate::caps::Holder;
 use crate::request::Request;
 use crate::turn::{self, Tier, Turn};
 use crate::{
@@ -40,8 +41,8 @@ pub struct Schedule {
     pub(crate) allowance: i64,
     /// Whether the slice under way has cost a slice of that.
     pub(crate) gangs_charged: bool,
-    /// What capped users may still take, see `caps`.
-    pub(crate) allowances: BTreeMap<UserId, i64>,
+    /// What capped users, and groups with a quota, may still take, see `caps`.
+    pub(crate) allowances: BTreeMap<Holder, i64>,
     pub(crate) generation: u64,
 }
 
@@ -62,8 +63,10 @@ pub(crate) struct Job {
     /// How far a slice moves its virtual time, see `turn`.
     pub stride: u128,
     pub vtime: u128,
-    /// The same among its user's gangs alone, and never moved by others: see `caps`.
+    /// The same among its user's gangs alone, and among those of its group, never moved by others:
+    /// see `caps`.
     pub own_vtime: u128,
+    pub group_vtime: u128,
     /// Its request at a time, by its class.
     pub request: Request,
     /// The CPUs it had last; empty before its first slot.
@@ -196,6 +199,7 @@ impl Job {
     pub fn charge(&mut self, slice: u64, by: u128) {
         self.vtime += by;
         self.own_vtime += by;
+        self.group_vtime += by;
         self.request.use_slot(by);
         self.charged = Some(slice);
     }
@@ -359,7 +363,11 @@ impl Schedule {
                 let machine = self.topology.len();
                 let of = self.job(job)?;
                 spec.validate(machine)?;
+                let (had, group) = (of.spec.quota, spec.quota.map(|quota| quota.group));
                 of.spec = spec;
+                if had.map(|quota| quota.group) != group {
+                    self.enter_group(job);
+                }
                 self.work_out(job);
                 anew = Anew::Of(job);
                 without_credit.push(job);
@@ -374,6 +382,17 @@ impl Schedule {
                     without_credit.push(job);
                 }
                 self.work_out(job);
+            }
+            Event::Limited { job, to } => {
+                let of = self.job(job)?;
+                if of.spec.quota == to {
+                    return Ok(());
+                }
+                let had = of.spec.quota.map(|quota| quota.group);
+                of.spec.quota = to;
+                if had != to.map(|quota| quota.group) {
+                    self.enter_group(job);
+                }
             }
             Event::Overhead { job, percent } => self.job(job)?.spec.overhead = percent,
             Event::Woke { job } => {
@@ -427,6 +446,7 @@ impl Schedule {
                 self.cap_anew(caps);
             }
         }
+        self.cap_groups();
         self.weigh_anew(averages, anew);
         without_credit.into_iter().for_each(|job| self.forget_credit(job));
         self.generation += 1;
@@ -479,6 +499,7 @@ impl Schedule {
             stride: turn::stride(usual),
             vtime: self.floors.of(tier),
             own_vtime: 0,
+            group_vtime: 0,
             request,
             last_cpus: CpuSet::new(),
             charged: None,

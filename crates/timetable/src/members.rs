@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gang_schedule::{CpuSet, Spec};
+use gang_schedule::{CpuSet, Quota, Spec};
 
 use crate::{Action, Attributes, Backend, Known, as_default, before_gangd};
 
@@ -99,6 +99,8 @@ pub struct Controls {
     /// Its threads are never real-time ones: the kernel refuses, or a quota of its group would not
     /// bind them.
     pub kept_from_realtime: bool,
+    /// The quota of CPU time of its group, or of one above: the least of them.
+    pub quota: Option<Quota>,
 }
 
 impl Controls {

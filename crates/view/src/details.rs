@@ -9,7 +9,7 @@ use crate::figures::{FIGURES, Figure};
 use crate::live::JobView;
 use crate::spanning::Spanning;
 use crate::table::{Align, render};
-use crate::values::{duration, gain, word};
+use crate::values::{cpus, duration, gain, word};
 use crate::why::crowd;
 
 /// The share of a job on each CPU.
@@ -115,10 +115,12 @@ fn write(
         }
     }
     let decided = decision(job);
+    let quota = job.cpu_quota.as_ref().map(|it| format!("{}, by {}", cpus(it.cpus), it.by));
     let signals = job.signals.then_some("SIGUSR1 before a slot ends, SIGUSR2 after one has begun");
     for (title, text) in [
         ("decided", decided.as_deref()),
         ("signals", signals),
+        ("CPU quota", quota.as_deref()),
         ("kept in its groups", job.kept_by.as_deref()),
         ("guarantee left", guarantee_left(job)),
         ("not measured", job.not_measured.as_deref()),
@@ -199,6 +201,19 @@ mod tests {
         }
         let other = shown(fixture::job(1, "pool"));
         assert!(!other.contains("owner's cap") && !other.contains("switches"), "{other}");
+    }
+
+    #[test]
+    fn quota_of_cpu_time_is_shown_with_its_file() {
+        let of = |cpus: f64| {
+            let quota = v1::CpuQuota { cpus, by: "cpu.max of /pod".into() };
+            let details = v1::Job { cpu_quota: Some(quota), ..fixture::job(1, "pool") };
+            text(&v1::ShowJob_Reply { details, processes: None }, None, 0, None)
+        };
+        for (cpus, shown) in [(0.5, "0.5 CPUs"), (1.0, "1 CPU"), (2.0, "2 CPUs")] {
+            let line = format!("  CPU quota           {shown}, by cpu.max of /pod\n");
+            assert!(of(cpus).contains(&line), "{}", of(cpus));
+        }
     }
 
     #[test]

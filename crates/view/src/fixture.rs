@@ -26,6 +26,7 @@ pub fn job(id: i64, name: &str) -> v1::Job {
         short_lived: None,
         overhead: 0.0,
         user_cap: None,
+        cpu_quota: None,
         cpu_list: vec![0, 1],
         share_wanted: 0.5,
         share_had: 0.49,

@@ -93,6 +93,11 @@ pub fn count(number: i64, one: &str) -> String {
     format!("{number} {one}{}", if number == 1 { "" } else { plural(one) })
 }
 
+/// CPUs, or parts of one: `0.5 CPUs`, `1 CPU`.
+pub fn cpus(number: f64) -> String {
+    format!("{number} CPU{}", if number == 1.0 { "" } else { "s" })
+}
+
 fn plural(one: &str) -> &'static str {
     if one.ends_with("ss") { "es" } else { "s" }
 }

@@ -78,6 +78,7 @@ pub enum Kind {
     TooWide,
     ShortLived,
     UserCap,
+    CpuQuota,
     Overhead,
     Standby,
     Share,
@@ -140,11 +141,12 @@ pub fn judge(evidence: Evidence<'_>) -> Verdict {
         Some(finding) => vec![finding],
         None if spanning.is_some_and(|of| of.job.rows.is_empty()) => Vec::new(),
         None => {
-            let looks: [fn(Evidence<'_>, &Derived) -> Option<Finding>; 15] = [
+            let looks: [fn(Evidence<'_>, &Derived) -> Option<Finding>; 16] = [
                 findings::width,
                 findings::short_lived,
                 findings::share,
                 findings::user_cap,
+                findings::cpu_quota,
                 findings::overhead,
                 findings::standby,
                 findings::less_than_its_share,

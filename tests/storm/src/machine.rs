@@ -11,7 +11,7 @@ mod releases;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gang_schedule::{CpuSet, JobId};
+use gang_schedule::{CpuSet, JobId, Quota};
 use gang_timetable::{
     Attributes, Backend, Gone, THREADS_MAX, as_default,
     model::Model,
@@ -147,6 +147,10 @@ pub struct Machine {
     pub all: CpuSet,
     pub online: CpuSet,
     pub backend: Option<Backend>,
+    /// The quotas of CPU time of the groups in which jobs were called, in ‰ of a CPU.
+    pub quotas: BTreeMap<u64, u32>,
+    /// When each of them last came, changed or went (monotonic).
+    pub limited_ns: BTreeMap<u64, u64>,
     /// Jobs that an administrator suspended: a timetable of then may stop all of their members.
     pub stopped_whole: BTreeSet<JobId>,
     /// Invariants that did not hold.
@@ -175,7 +179,27 @@ pub struct Roster {
     pub found: Vec<Gone>,
 }
 
+/// The groups in which jobs are called, by the numbers of the jobs.
+const GROUPS: u64 = 3;
+
 impl Machine {
+    /// The quota that binds a job where it was called.
+    pub fn quota_of(&self, job: JobId) -> Option<Quota> {
+        let group = job.0 % GROUPS;
+        let cpu_permille = *self.quotas.get(&group)?;
+        Some(Quota { group, cpu_permille })
+    }
+
+    /// The quota of the group in which a job was called comes, changes or goes.
+    pub fn limit(&mut self, job: JobId, cpu_permille: Option<u32>, now_ns: u64) {
+        let group = job.0 % GROUPS;
+        match cpu_permille {
+            Some(quota) => drop(self.quotas.insert(group, quota)),
+            None => drop(self.quotas.remove(&group)),
+        }
+        self.limited_ns.insert(group, now_ns);
+    }
+
     fn number(&mut self) -> u32 {
         self.next += 1;
         100 + self.next

@@ -71,6 +71,7 @@ kinds! {
     Change "change" 3,
     Policy "policy" 4,
     Confine "confine" 2,
+    Limit "limit" 5,
     Page "page" 3,
     End "end" 3,
     Flood "flood" 2,

@@ -40,6 +40,23 @@ fn changes_are_planned_with_but_not_too_often() {
 }
 
 #[test]
+fn job_that_has_all_of_a_cpuset_has_all_as_it_changes() {
+    let mut core = in_state(State::Present);
+    core.saw_cpuset(JOB, cpus("9")).unwrap();
+    assert!(core.jobs()[&JOB].home.as_ref().is_some_and(|home| home.cpuset.is_none()), "not all");
+    let all = core.jobs()[&JOB].home.as_ref().unwrap().members.everywhere.clone();
+    assert_eq!(core.saw_cpuset(JOB, all.clone()), Ok(None), "as on file");
+    for cpuset in ["0", "0-1"] {
+        let record = core.saw_cpuset(JOB, cpus(cpuset)).unwrap().unwrap();
+        assert_eq!(record.affinity, cpus(cpuset).iter().collect::<Vec<u32>>());
+        let at_ns = core.jobs()[&JOB].confined_at_ns.max(NOW.monotonic_ns) + CHANGES_EVERY_NS;
+        core.begin_step(Now { monotonic_ns: at_ns, ..NOW });
+        assert_eq!(core.jobs()[&JOB].spec.allowed, Allowed::within(cpus(cpuset)));
+        assert_eq!(core.saw_cpuset(JOB, cpus(cpuset)), Ok(None));
+    }
+}
+
+#[test]
 fn job_without_its_cpus_is_with_the_rest_and_says_why() {
     let mut core = in_state(State::Present);
     core.change(JOB, |spec, _| spec.min_cpus = 2).unwrap();

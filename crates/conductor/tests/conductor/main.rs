@@ -2,6 +2,7 @@
 
 mod carried_out;
 mod confined;
+mod cpu_time;
 mod crowding;
 mod effects;
 mod one;

@@ -114,7 +114,9 @@ const SCHEDULING_RUN: Section = Section::Terms(
              limits the group: a quota, a cpuset, a device filter, a firewall. Then the job stays \
              there, and gives way to others of that group alone. Under a quota of CPU time, of \
              either version, it stays and is not real-time in its slots, which the quota would not \
-             bind. Limits that come or go while a job runs count within seconds: the job moves to \
+             bind. The gangs of a group with a quota have slots for as much CPU time together, and \
+             the least quota of the group and those above it counts; other gangs have the slots \
+             that are left. Limits that come or go while a job runs count within seconds: the job moves to \
              its caller's group, or leaves it. gang show tells what keeps a job; gangd.toml(5), \
              [cgroups] leave.",
         ),

@@ -54,6 +54,8 @@ pub struct Cgroups {
     pub(super) leave: Leave,
     /// Groups of jobs can have a limit on processes, of version 2.
     pub(super) can_limit_processes: bool,
+    /// Those that the machine has, also where this user may make no groups.
+    pub(super) hierarchies: Hierarchies,
 }
 
 /// Handles on processes of a job that are open at a time. Each is a descriptor, and a job may have
@@ -123,6 +125,7 @@ impl Cgroups {
             backend,
             leave,
             can_limit_processes: can_limit_processes(means),
+            hierarchies: means.hierarchies.clone(),
         };
         if let Some(parent) = cgroups.parent() {
             if let Err(error) = parent.create() {
@@ -414,6 +417,7 @@ impl Cgroups {
                 let mut roster = Roster::of_tree(first);
                 let mut members = roster.members(normal, everywhere);
                 members.keep_what_stays(self.backend);
+                self.note_cpu_limits(&mut members.controls, placement);
                 handles.for_each(|handle| roster.add_process(&mut members, handle));
                 return Ok((roster, members));
             }
@@ -428,7 +432,7 @@ impl Cgroups {
         };
         let mut members = roster.members(normal, everywhere);
         members.keep_what_stays(self.backend);
-        members.controls.kept_from_realtime = self.kept_from_realtime(placement).is_some();
+        self.note_cpu_limits(&mut members.controls, placement);
         Ok((roster, members))
     }
 
@@ -517,6 +521,7 @@ mod tests {
                 backend: Backend::Signal,
                 leave: Leave::default(),
                 can_limit_processes: can_limit_processes(&means),
+                hierarchies: means.hierarchies.clone(),
             };
             cgroups.of_guardian(&means).map(|group| group.path().to_owned())
         };

@@ -10,9 +10,18 @@
 //! over there.
 
 use gang_conductor::Regroup;
-use gang_linux::{Result, cgroup::Group, limits};
-use gang_schedule::{JobId, Policy};
-use gang_timetable::record::{Confinement, Placement};
+use std::path::Path;
+
+use gang_linux::{
+    Result,
+    cgroup::{self, Group},
+    limits,
+};
+use gang_schedule::{CpuSet, JobId, Policy};
+use gang_timetable::{
+    Controls,
+    record::{Confinement, Placement},
+};
 
 use super::{cgroups::Cgroups, location::PIDS};
 
@@ -36,13 +45,17 @@ impl Cgroups {
         })
     }
 
-    /// Whether limits are in force for a job that it has not taken over. Its threads are kept from
-    /// real-time priority, or not.
-    pub fn has_other_limits(&self, placement: &Placement, is_kept: bool) -> bool {
+    /// Whether limits are in force for a job that it has not taken over. `has` are those on its CPU
+    /// time that it has.
+    pub fn has_other_limits(&self, placement: &Placement, has: &Controls) -> bool {
+        let mut now = *has;
+        self.note_cpu_limits(&mut now, placement);
+        if now != *has {
+            return true;
+        }
         let Placement::Cgroup { group, .. } = placement else { return false };
         let has = Group::at(group).read(PIDS).unwrap_or_default();
-        self.kept_from_realtime(placement).is_some() != is_kept
-            || self.process_limit(placement).is_some_and(|limit| limit != has.trim())
+        self.process_limit(placement).is_some_and(|limit| limit != has.trim())
             || self.inherited_memory(placement).is_some_and(|now| {
                 now != placement.confinement().and_then(|confinement| confinement.inherited)
             })
@@ -56,6 +69,33 @@ impl Cgroups {
             Some(_) => self.keep_limits(&Group::at(group), origin),
             None => Ok(()),
         }
+    }
+
+    /// The CPUs of the cpuset that the first process of a job is in; absent where there are none,
+    /// and for single threads, of which each has its own.
+    pub fn cpuset_of(&self, placement: &Placement) -> Option<CpuSet> {
+        let pid = match placement {
+            Placement::Cgroup { .. } => *self.processes_of(placement).ok()?.first()?,
+            Placement::Tree { processes } => processes.first()?.0,
+            Placement::Threads { .. } => return None,
+        };
+        let (v2, v1) = cgroup::of_process(&self.roots, pid, "cpuset").ok()?;
+        let at = |root: &Path, group: &str| root.join(group.trim_start_matches('/'));
+        let read = |group: &Path, file: &str| -> Option<CpuSet> {
+            let text = Group::at(group).read(file).ok()?;
+            text.trim().parse().ok().filter(|cpus: &CpuSet| !cpus.is_empty())
+        };
+        // Not those that are effective: a CPU that is offline comes back.
+        let possible = read(&self.roots.sys.join("devices/system/cpu"), "possible")?;
+        let within = |all: CpuSet, cpus: CpuSet| all.intersection(&cpus);
+        let of_v1 = self.hierarchies.v1.get("cpuset").zip(v1.filter(|group| group != "/"));
+        if let Some((root, group)) = of_v1 {
+            return Some(within(possible, read(&at(root, &group), "cpuset.cpus")?));
+        }
+        let Some(root) = self.root_of_v2() else { return Some(possible) };
+        let group = at(root, &v2);
+        let above = group.ancestors().take_while(|above| above.starts_with(root));
+        Some(above.filter_map(|above| read(above, "cpuset.cpus")).fold(possible, within))
     }
 
     /// The limit on its processes that a job is to have in its own group. Absent where a group

@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 
 use gang_linux::{
     Error, Result,
-    cgroup::Group,
-    limits::{self, Limit},
+    cgroup::{self, Group},
+    limits::{self, CpuQuota, Limit},
 };
-use gang_schedule::{JobId, Policy};
-use gang_timetable::record::Placement;
+use gang_schedule::{JobId, Policy, Quota};
+use gang_timetable::{Controls, record::Placement};
 use serde::Deserialize;
 
 use super::cgroups::Cgroups;
@@ -36,6 +36,9 @@ pub enum Leave {
 
 /// The limit on processes of version 2. A job that leaves it keeps as much by itself.
 pub(super) const PIDS: &str = "pids.max";
+
+/// Members of a job without a cgroup whose groups are read for a quota.
+const QUOTAS_READ: usize = 16;
 
 /// Groups that are looked at for those that an earlier daemon left behind.
 const GROUPS_MAX: usize = 100_000;
@@ -148,24 +151,65 @@ impl Cgroups {
     /// Why the threads of a job are never made real-time ones: a quota would not hold, or the
     /// kernel refuses.
     pub fn kept_from_realtime(&self, placement: &Placement) -> Option<String> {
-        let Placement::Cgroup { group, cpu_group, cpu_origin, .. } = placement else {
-            return None;
-        };
-        let is_quota = |limit: &Limit| limit.name == "cpu.max";
-        let by_v2 = || {
-            let root = self.root.as_ref()?;
-            let limited = group.ancestors().take_while(|above| above.starts_with(root));
-            let mut of_each = limited.filter_map(|above| limits::of_group(root, above, &[]));
-            of_each.find(is_quota).map(|limit| limit.to_string())
-        };
-        let by_v1 = || {
+        let is_barred = || {
+            let Placement::Cgroup { cpu_group, cpu_origin, .. } = placement else { return None };
             let at = cpu_group.as_ref().or(cpu_origin.as_ref())?;
             let runtime = Group::at(at).read("cpu.rt_runtime_us").ok()?;
-            let barred = || format!("cpu.rt_runtime_us of {}", at.display());
-            let quota = self.quota_on(at).map(|limit| limit.to_string());
-            quota.or_else(|| (runtime.trim() == "0").then(barred))
+            (runtime.trim() == "0").then(|| format!("cpu.rt_runtime_us of {}", at.display()))
         };
-        by_v2().or_else(by_v1)
+        self.cpu_quota(placement).map(|quota| quota.limit.to_string()).or_else(is_barred)
+    }
+
+    /// The quota of CPU time that binds a job where it lives: the least of both versions.
+    pub fn cpu_quota(&self, placement: &Placement) -> Option<CpuQuota> {
+        match placement {
+            Placement::Cgroup { group, cpu_group, cpu_origin, .. } => {
+                let v1 = cpu_group.as_ref().or(cpu_origin.as_ref());
+                self.least_quota(Some(group), v1.map(PathBuf::as_path))
+            }
+            Placement::Tree { processes } => {
+                self.quota_of_processes(processes.iter().map(|(pid, _)| *pid))
+            }
+            Placement::Threads { threads } => {
+                self.quota_of_processes(threads.iter().map(|single| single.pid))
+            }
+        }
+    }
+
+    /// The least of processes wherever they are, of the first ones.
+    fn quota_of_processes(&self, pids: impl Iterator<Item = u32>) -> Option<CpuQuota> {
+        let of_process = |pid| {
+            let (v2, v1) = cgroup::of_process(&self.roots, pid, "cpu").ok()?;
+            let at = |root: &Path, group: &str| root.join(group.trim_start_matches('/'));
+            let v2 = self.root_of_v2().map(|root| at(root, &v2));
+            let v1 = self.cpu_root_of_v1().zip(v1).map(|(root, group)| at(root, &group));
+            self.least_quota(v2.as_deref(), v1.as_deref())
+        };
+        let quotas = pids.take(QUOTAS_READ).filter_map(of_process);
+        quotas.min_by_key(|quota| quota.cpu_permille)
+    }
+
+    fn least_quota(&self, v2: Option<&Path>, v1: Option<&Path>) -> Option<CpuQuota> {
+        let of_v2 = self.root_of_v2().zip(v2).and_then(|(root, at)| limits::cpu_quota(root, at));
+        let of_v1 =
+            self.cpu_root_of_v1().zip(v1).and_then(|(root, at)| limits::cpu_quota_v1(root, at));
+        of_v2.into_iter().chain(of_v1).min_by_key(|quota| quota.cpu_permille)
+    }
+
+    pub(super) fn root_of_v2(&self) -> Option<&Path> {
+        self.root.as_deref().or(self.hierarchies.v2.as_deref())
+    }
+
+    fn cpu_root_of_v1(&self) -> Option<&Path> {
+        self.cpu.v1_root().or_else(|| self.hierarchies.v1.get("cpu").map(PathBuf::as_path))
+    }
+
+    /// The limits on CPU time where a job lives, as its members have them.
+    pub fn note_cpu_limits(&self, controls: &mut Controls, placement: &Placement) {
+        controls.kept_from_realtime = self.kept_from_realtime(placement).is_some();
+        controls.quota = self
+            .cpu_quota(placement)
+            .map(|of| Quota { group: of.group_id, cpu_permille: of.cpu_permille });
     }
 
     /// The group of version 2 that a job has left, where a kill of it would not reach the job.
@@ -268,7 +312,7 @@ fn is_threaded(group: &Path) -> bool {
 mod tests {
     use std::fs;
 
-    use gang_linux::Roots;
+    use gang_linux::{Roots, cgroup::Hierarchies};
     use gang_timetable::{Backend, record::Confinement};
 
     use super::super::{cpu::CpuGroups, memory::MemoryControl};
@@ -285,6 +329,7 @@ mod tests {
             backend: Backend::Freeze,
             leave: Leave::default(),
             can_limit_processes: true,
+            hierarchies: Hierarchies::default(),
         }
     }
 

@@ -191,6 +191,7 @@ mod tests {
         fs::write(group.join("memory.stat"), "anon 50\nfile 900\nshmem 0\n").unwrap();
         let cgroups = Cgroups {
             roots: Default::default(),
+            hierarchies: Default::default(),
             root: Some(root.into()),
             name: "gangd".into(),
             cpu: CpuGroups::none(Backend::Freeze),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gang_engine::store::Store;
-use gang_linux::Result;
+use gang_linux::{Result, limits::CpuQuota};
 use gang_timetable::record::Placement;
 
 use super::{
@@ -58,6 +58,11 @@ impl Jobs {
     /// The limit or setting that keeps a gang in the groups of its caller.
     pub fn kept_by(&self, placement: &Placement) -> Option<String> {
         self.cgroups.kept_by(placement)
+    }
+
+    /// The quota of CPU time that its caller's groups leave a job.
+    pub fn cpu_quota(&self, placement: &Placement) -> Option<CpuQuota> {
+        self.cgroups.cpu_quota(placement)
     }
 
     /// Whether something of jobs that are over waits to be cleared away.

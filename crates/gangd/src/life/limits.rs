@@ -7,9 +7,9 @@
 //! the thread that moves gangs does the rest.
 
 use gang_conductor::Regroup;
-use gang_schedule::{JobId, Policy};
+use gang_schedule::{CpuSet, JobId, Policy};
 use gang_timetable::{
-    Backend,
+    Backend, Controls,
     record::{Confinement, Placement},
 };
 
@@ -32,7 +32,11 @@ pub struct Limited {
     is_gang: bool,
     /// The way that it is to go already.
     way: Option<Regroup>,
-    is_kept_from_realtime: bool,
+    /// With the limits on its CPU time that it has.
+    controls: Controls,
+    /// The CPUs of its cpuset, where it has all of them; else those that it may use.
+    cpus: CpuSet,
+    is_in_cpuset: bool,
 }
 
 impl Limited {
@@ -46,13 +50,14 @@ impl Limited {
         let later = later.filter(|(job, _)| !has_failed(job));
         let limited = later.filter_map(|(&job, of)| {
             let home = of.home.as_ref()?;
-            let Placement::Cgroup { .. } = home.placement else { return None };
             Some(Limited {
                 job,
                 placement: home.placement.clone(),
                 is_gang: of.spec.policy == Policy::Gang && of.regroup.is_none(),
                 way: of.way_by_limits,
-                is_kept_from_realtime: home.members.controls.kept_from_realtime,
+                controls: home.members.controls,
+                cpus: home.cpuset.as_ref().unwrap_or(&home.members.everywhere).clone(),
+                is_in_cpuset: home.cpuset.is_some(),
             })
         });
         let due: Vec<Limited> = limited.take(all.len().div_ceil(ROUNDS)).collect();
@@ -66,14 +71,27 @@ impl Daemon {
     pub fn follow_limits(&self, limited: &[Limited]) {
         for of in limited {
             let (job, before) = (of.job, of.way);
+            self.follow_cpuset(of);
             let way = self.way_by_limits(of);
-            let has_others =
-                self.jobs.cgroups.has_other_limits(&of.placement, of.is_kept_from_realtime);
+            let has_others = self.jobs.cgroups.has_other_limits(&of.placement, &of.controls);
             if way != before || has_others {
                 let follow = move |state: &mut State| state.follow_limits(job, way, has_others);
                 // Without a conductor there are no jobs either.
                 let _ = self.conductor.ask(follow);
             }
+        }
+    }
+
+    /// A job that has all CPUs of its cpuset has those that there are now.
+    fn follow_cpuset(&self, of: &Limited) {
+        let Some(cpus) = self.jobs.cgroups.cpuset_of(&of.placement) else { return };
+        if of.is_in_cpuset == (cpus == of.cpus) {
+            return;
+        }
+        let job = of.job;
+        let follow = move |state: &mut State| Ok(state.core.saw_cpuset(job, cpus)?);
+        if let Err(error) = self.change_on_file(follow) {
+            tracing::debug!(%job, ?error, "a cpuset is not followed");
         }
     }
 
@@ -95,8 +113,10 @@ impl Daemon {
             Ok::<_, Error>(placement.map(|at| (at, of.resources.mem_bytes, of.mem_is_enforced)))
         })??;
         let Some((placement, mem_bytes, is_enforced)) = asked else { return Ok(()) };
-        let is_kept = self.jobs.cgroups.kept_from_realtime(&placement).is_some();
-        self.conductor.ask(move |state| state.core.keep_from_realtime(job, is_kept))??;
+        let mut now = Controls::default();
+        self.jobs.cgroups.note_cpu_limits(&mut now, &placement);
+        let Controls { kept_from_realtime: is_kept, quota, .. } = now;
+        self.conductor.ask(move |state| state.core.limit_cpu_time(job, is_kept, quota))??;
         self.jobs.cgroups.renew_process_limit(&placement)?;
         let before = placement.confinement().cloned();
         let at = self.jobs.cgroups.confinement_by_limits(&placement, mem_bytes);

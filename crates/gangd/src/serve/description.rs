@@ -62,7 +62,7 @@ impl Described {
 
     /// The parts that the conductor knows.
     pub fn brief(self) -> v1::Job {
-        self.job
+        v1::Job { cpu_quota: None, ..self.job }
     }
 
     /// The members of a job of single threads.
@@ -95,6 +95,10 @@ impl Described {
         }
         let placement = address.map(|at| &at.placement);
         let gang = placement.filter(|_| job.policy != v1::Policy::none);
+        job.cpu_quota = job.cpu_quota.and_then(|planned| {
+            let read = daemon.jobs.cpu_quota(gang?)?;
+            Some(v1::CpuQuota { by: read.limit.to_string(), ..planned })
+        });
         job.kept_by = gang.and_then(|placement| daemon.jobs.kept_by(placement));
         measured::describe(&daemon.measuring, placement, &mut job);
         Ok((job, pids))
@@ -185,6 +189,10 @@ fn describe(state: &State, job: &Job, share: f64, now: Now) -> v1::Job {
         }),
         overhead: f64::from(job.spec.overhead) / 100.0,
         user_cap: state.core.config().caps.get(&job.spec.user).map(|&it| f64::from(it) / 1000.0),
+        cpu_quota: job.spec.quota.map(|quota| v1::CpuQuota {
+            cpus: f64::from(quota.cpu_permille) / 1000.0,
+            by: String::new(),
+        }),
         threads: job.home.as_ref().map_or(0, |home| home.members.threads().len()) as i64,
         cpu_list: job.cpus.iter().map(i64::from).collect(),
         share_wanted: share,

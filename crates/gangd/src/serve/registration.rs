@@ -38,6 +38,7 @@ impl Session {
             cpus: number("cpus", wanted.cpus, limits::CPUS_MAX)?,
             min_cpus: number("min_cpus", wanted.min_cpus, limits::CPUS_MAX)?,
             allowed: Allowed::anywhere(),
+            quota: None,
             overhead: 0,
             spanning: false,
         })

@@ -22,8 +22,9 @@ struct Job {
     tier: usize,
     weight: u128,
     vtime: u128,
-    /// Among the gangs of its user.
+    /// Among the gangs of its user, and among those of its group.
     own: u128,
+    in_group: u128,
     /// The request: virtual time used of it, and slices left.
     used: u128,
     left: u32,
@@ -45,8 +46,9 @@ struct Naive {
     debts: Vec<(UserId, usize, u128)>,
     floors: [u128; 3],
     allowance: i64,
-    /// What capped users may still take, in ‰ of a CPU for a slice.
+    /// What capped users may still take, in ‰ of a CPU for a slice, and groups with a quota.
     of_caps: Vec<(UserId, i64)>,
+    of_quotas: Vec<(u64, i64)>,
     /// Whether a gang had a slot in the slice under way at any time.
     with_gangs: bool,
 }
@@ -90,6 +92,7 @@ impl Naive {
             floors: [START; 3],
             allowance: 1000 - i64::from(config.cap_permille),
             of_caps: first_of_caps(&config.caps, topology.cpus().len()),
+            of_quotas: vec![],
             with_gangs: false,
         }
     }
@@ -198,6 +201,7 @@ impl Naive {
         job.charged = Some(slice);
         job.vtime += stride;
         job.own += stride;
+        job.in_group += stride;
         (job.used, job.left) = (job.used + stride, job.left - 1);
         if job.left == 0 {
             (job.used, job.left) = (0, slices);
@@ -237,15 +241,56 @@ impl Naive {
         if old == new { vtime } else { floors[new] + vtime.saturating_sub(floors[old]) }
     }
 
-    /// A job begins no further back than the last of its user's gangs.
+    /// A job begins no further back than the last of its user's gangs, and of its group's.
     fn is_owed_nothing(&mut self, id: u64) {
         let user = self.job(JobId(id)).unwrap().spec.user;
         let others = self.jobs.iter();
         let others =
             others.filter(|it| it.id != id && it.spec.user == user && self.takes_turns(it));
         let least = others.map(|job| job.own).min().unwrap_or(0);
+        let least_in_group = self.least_in_group(id).unwrap_or(0);
         let job = self.job(JobId(id)).unwrap();
         job.own = job.own.max(least);
+        job.in_group = job.in_group.max(least_in_group);
+    }
+
+    fn least_in_group(&self, id: u64) -> Option<u128> {
+        let group = self.spec(id).quota?.group;
+        let is_there = |it: &&Job| {
+            let quota = it.spec.quota;
+            it.id != id && quota.is_some_and(|it| it.group == group) && self.takes_turns(it)
+        };
+        self.jobs.iter().filter(is_there).map(|job| job.in_group).min()
+    }
+
+    /// A job is bound by this quota from now on, in another group than before, or in the same.
+    fn limit(&mut self, id: u64, before: Option<Quota>) {
+        let group = |quota: Option<Quota>| quota.map(|quota| quota.group);
+        if group(before) != group(self.spec(id).quota) {
+            let least = self.least_in_group(id).unwrap_or(0);
+            self.job(JobId(id)).unwrap().in_group = least;
+        }
+    }
+
+    /// Of each group with a quota that jobs are in: what a slice adds, and the most that is kept.
+    fn quotas(&self) -> Vec<(u64, i64, i64)> {
+        let mut groups: Vec<u64> =
+            self.jobs.iter().filter_map(|job| Some(job.spec.quota?.group)).collect();
+        groups.sort();
+        groups.dedup();
+        let quota = |group: u64| {
+            let jobs: Vec<&Job> = self
+                .jobs
+                .iter()
+                .filter(|job| job.spec.quota.is_some_and(|quota| quota.group == group))
+                .collect();
+            let least = jobs.iter().map(|job| job.spec.quota.unwrap().cpu_permille.max(1)).min();
+            let gangs = jobs.iter().filter(|it| it.spec.policy == Policy::Gang);
+            let widths = gangs.filter(|it| self.has_place(it)).map(|it| self.width(&it.spec));
+            let most = 1000 * widths.max().unwrap_or(0) as i64 - 1;
+            (group, i64::from(least.unwrap()), most.max(0))
+        };
+        groups.into_iter().map(quota).collect()
     }
 
     /// A job behind the floor starts there, and asks anew.
@@ -279,6 +324,11 @@ impl Naive {
             *self = before;
             return false;
         };
+        let of_quota = |(group, ..): (u64, i64, i64)| {
+            let had = before.of_quotas.iter().find(|(other, _)| *other == group);
+            (group, had.map_or(0, |(_, left)| *left))
+        };
+        self.of_quotas = self.quotas().into_iter().map(of_quota).collect();
         for at in 0..self.jobs.len() {
             let Job { id, spec, tier, weight, vtime, .. } = self.jobs[at].clone();
             let by_program = self.config.sharing == Sharing::ByProgram;
@@ -339,6 +389,7 @@ impl Naive {
                     weight: 0,
                     vtime: floors[tier],
                     own: 0,
+                    in_group: 0,
                     used: 0,
                     left,
                     last_cpus: vec![],
@@ -426,8 +477,15 @@ impl Naive {
                 if !self.acceptable(spec) {
                     return None;
                 }
+                let before = self.job(*job)?.spec.quota;
                 self.job(*job)?.spec = spec.clone();
+                self.limit(job.0, before);
                 Some((vec![job.0], vec![job.0]))
+            }
+            Event::Limited { job, to } => {
+                let before = std::mem::replace(&mut self.job(*job)?.spec.quota, *to);
+                self.limit(job.0, before);
+                nobody
             }
             Event::Overhead { job, percent } => {
                 self.job(*job)?.spec.overhead = *percent;
@@ -698,39 +756,59 @@ impl Naive {
         line
     }
 
-    /// Who finds too little of his user's cap, and all of that user after him; others `paid`
-    /// before.
+    /// Who finds too little of his group's quota, and all of that group after him; of the others
+    /// who finds too little of his user's cap, and all of that user after him. Some `paid` before.
     fn out_of_caps(&self, paid: &[u64]) -> Vec<u64> {
-        let mut out = vec![];
+        let mut out = paid.to_vec();
+        for &(group, left) in &self.of_quotas {
+            let is_there = |job: &Job| job.spec.quota.is_some_and(|quota| quota.group == group);
+            out.extend(self.beyond(left, &out, is_there, |job| job.in_group));
+        }
         for &(user, left) in &self.of_caps {
-            let mut left = left;
-            let mut ended = false;
-            let is_his = |id: u64| {
-                self.jobs.iter().any(|job| job.id == id && job.spec.user == user)
-                    && !paid.contains(&id)
-            };
-            for tier in 0..3 {
-                let mut line = self.line(tier);
-                let own =
-                    |id: Option<u64>| self.jobs.iter().find(|job| Some(job.id) == id).unwrap().own;
-                line.sort_by_key(|one| (own(one.id), one.id));
-                for one in line.iter().filter(|one| one.id.is_some_and(is_his)) {
-                    left -= 1000 * one.width as i64;
-                    ended |= left < 0;
-                    out.extend(one.id.filter(|_| ended));
-                }
+            out.extend(self.beyond(left, &out, |job| job.spec.user == user, |job| job.own));
+        }
+        out.retain(|id| !paid.contains(id));
+        out.sort();
+        out
+    }
+
+    /// The first of some gangs, in the order of what they had, for whom nothing is `left`, and
+    /// those after him; without some.
+    fn beyond(
+        &self,
+        mut left: i64,
+        without: &[u64],
+        is_one: impl Fn(&Job) -> bool,
+        had: impl Fn(&Job) -> u128,
+    ) -> Vec<u64> {
+        let (mut out, mut ended) = (vec![], false);
+        let job = |one: &One| self.jobs.iter().find(|job| Some(job.id) == one.id).unwrap();
+        for tier in 0..3 {
+            let mut line = self.line(tier);
+            line.retain(|one| is_one(job(one)) && !without.contains(&job(one).id));
+            line.sort_by_key(|one| (had(job(one)), one.id));
+            for one in line {
+                left -= 1000 * one.width as i64;
+                ended |= left < 0;
+                out.extend(one.id.filter(|_| ended));
             }
         }
-        out.sort();
         out
     }
 
     fn pay(&mut self, id: u64) {
         let job = self.jobs.iter().find(|job| job.id == id).unwrap();
-        let (user, width) = (job.spec.user, self.width(&job.spec) as i64);
+        let (user, quota) = (job.spec.user, job.spec.quota);
+        let width = self.width(&job.spec) as i64;
+        self.pay_from_quota(quota, 1000 * width);
         if let Some((_, left)) = self.of_caps.iter_mut().find(|(other, _)| *other == user) {
             *left -= 1000 * width;
         }
+    }
+
+    fn pay_from_quota(&mut self, quota: Option<Quota>, cost: i64) {
+        let is_it = |(group, _): &&mut (u64, i64)| quota.is_some_and(|it| it.group == *group);
+        self.of_quotas.iter_mut().find(is_it).into_iter().for_each(|(_, left)| *left -= cost);
     }
 
     fn rest_stride(&self, served: usize) -> u128 {
@@ -748,7 +826,13 @@ impl Naive {
             *left = (*left).min(1000 * machine - 1) + add;
         }
         let spanning = self.span(slice);
+        for (group, add, most) in self.quotas() {
+            let (_, left) = self.of_quotas.iter_mut().find(|(other, _)| *other == group).unwrap();
+            *left = (*left).min(most) + add;
+        }
         for Slot { job, cpus } in &spanning {
+            self.pay_from_quota(self.spec(job.0).quota, 1000 * cpus.len() as i64);
+            self.of_quotas.iter_mut().for_each(|(_, left)| *left = (*left).max(0));
             let user = self.spec(job.0).user;
             if let Some((_, left)) = self.of_caps.iter_mut().find(|(other, _)| *other == user) {
                 *left = (*left - 1000 * cpus.len() as i64).max(0);

@@ -148,6 +148,66 @@ proptest! {
         }
     }
 
+    /// Over any stretch of slices, within a slot of the widest gang.
+    #[test]
+    fn groups_stay_within_their_quotas(mut schedule in random::steady()) {
+        let mut groups: BTreeMap<u64, (i64, i64)> = BTreeMap::new();
+        let machine = schedule.topology().len();
+        for (_, spec) in schedule.jobs() {
+            let Some(quota) = spec.quota else { continue };
+            let permille = i64::from(quota.cpu_permille.max(1));
+            let (least, widest) = groups.entry(quota.group).or_insert((permille, 0));
+            *least = (*least).min(permille);
+            *widest = (*widest).max(1000 * i64::from(spec.cpus.min(machine)));
+        }
+        let mut over: BTreeMap<u64, i64> = groups.keys().map(|&group| (group, 0)).collect();
+        for slice in 0..300 {
+            let plan = schedule.plan(slice);
+            for (group, over) in &mut over {
+                let is_there = |slot: &&Slot| {
+                    let quota = schedule.spec(slot.job).unwrap().quota;
+                    quota.is_some_and(|quota| quota.group == *group)
+                };
+                let used: usize =
+                    plan.row.iter().filter(is_there).map(|slot| slot.cpus.len()).sum();
+                let (quota, widest) = groups[group];
+                *over = (*over).max(0) + 1000 * used as i64 - quota;
+                prop_assert!(*over <= widest, "group {group} is over by {over}");
+            }
+        }
+    }
+
+    /// Gangs of a group alone on the machine have most of what its quota gives them, and each has
+    /// slots, also where users of theirs have caps.
+    #[test]
+    fn group_has_its_quota(
+        quota in 50u32..=8000,
+        cap in prop_oneof![Just(None), (300u32..=1000).prop_map(Some)],
+        widths in proptest::collection::vec(1u32..=8, 1..6),
+    ) {
+        let caps = cap.map(|cap| (UserId(1), cap)).into_iter().collect();
+        let config = Config { caps, ..Config::default() };
+        let mut schedule = Schedule::new(config, Topology::flat(8)).unwrap();
+        for (id, &cpus) in widths.iter().enumerate() {
+            let quota = Some(Quota { group: 7, cpu_permille: quota });
+            let spec = Spec { user: UserId(id as u32 % 3), quota, ..Spec::new(cpus) };
+            schedule.apply(Event::Arrived { job: JobId(id as u64), spec }).unwrap();
+        }
+        let (mut used, mut slots) = (0, vec![0; widths.len()]);
+        for slice in 0..3000 {
+            for slot in schedule.plan(slice).row {
+                used += slot.cpus.len();
+                slots[slot.job.0 as usize] += 1;
+            }
+        }
+        let asked: u32 = widths.iter().sum();
+        let least = (f64::from(quota) / 1000.0).min(f64::from(asked.min(8)) / 2.0);
+        if cap.is_none() {
+            prop_assert!(used as f64 + 16.0 >= least * 2100.0, "{used} of {least} a slice");
+        }
+        prop_assert!(slots.iter().all(|&slots| slots > 0), "{slots:?}");
+    }
+
     /// A user alone on the machine has most of what his cap gives him, and each of his gangs has
     /// slots. Allowance lapses where gangs that it is for do not fit side by side.
     #[test]

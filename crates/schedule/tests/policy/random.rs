@@ -47,6 +47,16 @@ fn caps() -> impl Strategy<Value = std::collections::BTreeMap<UserId, u32>> {
     ]
 }
 
+/// Groups of which some have quotas, of less than a CPU or of more than most machines have.
+pub fn quota() -> impl Strategy<Value = Option<Quota>> {
+    let permille = prop_oneof![2 => 1u32..=1000, 2 => 1000u32..=6000, 1 => 0u32..=20_000];
+    let quota = (0u64..3, permille);
+    prop_oneof![
+        2 => Just(None),
+        1 => quota.prop_map(|(group, cpu_permille)| Some(Quota { group, cpu_permille })),
+    ]
+}
+
 fn user() -> impl Strategy<Value = UserId> {
     (0u32..4).prop_map(UserId)
 }
@@ -135,10 +145,11 @@ pub fn spec() -> impl Strategy<Value = Spec> {
     let weight = prop_oneof![20 => weight(), 1 => Just(0u32), 1 => Just(10_001u32)];
     let cpus = prop_oneof![10 => 1u32..=8, 2 => 0u32..=20];
     let spanning = prop_oneof![6 => Just(false), 1 => Just(true)];
-    (user(), class(), policy, weight, cpus, 0u32..=3, allowed(), overhead(), spanning).prop_map(
-        |(user, class, policy, weight, cpus, least, allowed, overhead, spanning)| {
+    let binds = (allowed(), quota());
+    (user(), class(), policy, weight, cpus, 0u32..=3, binds, overhead(), spanning).prop_map(
+        |(user, class, policy, weight, cpus, least, (allowed, quota), overhead, spanning)| {
             let min_cpus = if least == 0 { cpus } else { least };
-            Spec { user, class, policy, weight, cpus, min_cpus, allowed, overhead, spanning }
+            Spec { user, class, policy, weight, cpus, min_cpus, allowed, quota, overhead, spanning }
         },
     )
 }
@@ -150,6 +161,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => job().prop_map(|job| Event::Departed { job }),
         2 => (job(), spec()).prop_map(|(job, spec)| Event::Changed { job, spec }),
         2 => (job(), allowed()).prop_map(|(job, to)| Event::Confined { job, to }),
+        2 => (job(), quota()).prop_map(|(job, to)| Event::Limited { job, to }),
         1 => (job(), overhead()).prop_map(|(job, percent)| Event::Overhead { job, percent }),
         2 => job().prop_map(|job| Event::Woke { job }),
         2 => job().prop_map(|job| Event::Slept { job }),
@@ -222,9 +234,10 @@ pub fn steady_beside_entries() -> impl Strategy<Value = Schedule> {
 
 /// A schedule in which some jobs run for good: no refusals, nobody asleep.
 pub fn steady() -> impl Strategy<Value = Schedule> {
-    let spec = (user(), class(), weight(), 1u32..=8, allowed()).prop_map(
-        |(user, class, weight, cpus, allowed)| Spec {
+    let spec = (user(), class(), weight(), 1u32..=8, allowed(), quota()).prop_map(
+        |(user, class, weight, cpus, allowed, quota)| Spec {
             user,
+            quota,
             class,
             weight,
             min_cpus: 1,
@@ -233,11 +246,13 @@ pub fn steady() -> impl Strategy<Value = Schedule> {
         },
     );
     let load = prop_oneof![1 => Just(Event::load(0)), 2 => load()];
-    (config(), topology(), proptest::collection::vec(spec, 0..8), load).prop_map(
-        |(config, topology, specs, load)| {
+    let has_quotas = prop_oneof![2 => Just(false), 1 => Just(true)];
+    (config(), topology(), proptest::collection::vec(spec, 0..8), load, has_quotas).prop_map(
+        |(config, topology, specs, load, has_quotas)| {
             let mut schedule = Schedule::new(config, topology).unwrap();
             let _ = schedule.apply(load);
-            for (id, spec) in specs.into_iter().enumerate() {
+            for (id, mut spec) in specs.into_iter().enumerate() {
+                spec.quota = spec.quota.filter(|_| has_quotas);
                 schedule.apply(Event::Arrived { job: JobId(id as u64), spec }).unwrap();
             }
             schedule

@@ -13,6 +13,8 @@
 //! arrive p cpus=4 spanning=yes            it has slots by entries alone
 //! change a cpus=2                         what is not named stays
 //! confine a within=0-3 bound=0:1;2-3:2    what its threads may use; smaller sets, their threads
+//! quota a group=1 of=500                  its group has 500 thousandths of a CPU at most
+//! quota a                                 no quota binds it
 //! depart a | sleep a | wake a | suspend a | resume a
 //! classes interactive=200 batch=100       what the classes weigh from now on, in percent
 //! slices interactive=1 batch=10           for how many slices they ask at a time
@@ -158,6 +160,13 @@ impl Session {
                 if let Some(why) = self.schedule.unplaceable(job) {
                     writeln!(said, "{}: {why}", words.first).unwrap();
                 }
+                words.done();
+            }
+            "quota" => {
+                let of = words.get("group").zip(words.get("of"));
+                let to =
+                    of.map(|(group, cpu_permille)| Quota { group: group.into(), cpu_permille });
+                said = self.event(Event::Limited { job: self.job(words.first), to });
                 words.done();
             }
             "overhead" => {

@@ -196,8 +196,12 @@ proptest! {
     /// The same beside spanning jobs, of the rows with room for a gang.
     #[test]
     fn every_gang_has_its_share_of_rows_with_room(mut schedule in random::steady_beside_entries()) {
-        // Of users with caps nothing is said.
+        // Of users with caps nothing is said, nor of groups with quotas.
         schedule.apply(Event::Caps(BTreeMap::new())).unwrap();
+        let jobs: Vec<JobId> = schedule.jobs().map(|(job, _)| job).collect();
+        for job in jobs {
+            schedule.apply(Event::Limited { job, to: None }).unwrap();
+        }
         let mut frame = check::Frame::new();
         for slice in 0..400 {
             let plan = schedule.plan(slice);

@@ -156,6 +156,25 @@ impl Members {
         }
     }
 
+    /// The cpuset of which the job had all CPUs has these ones from now on. Threads that the kernel
+    /// put on all of them chose none. Those that gangd restricted before are restricted until it
+    /// does so again.
+    pub fn follow_cpuset(&mut self, cpus: CpuSet) {
+        let before = std::mem::replace(&mut self.everywhere, cpus);
+        let is_all = |own: &CpuSet| *own == before || *own == self.everywhere;
+        let own = self.own_cpus.iter().filter(|(_, own)| is_all(own));
+        for tid in own.map(|(&tid, _)| tid).collect::<Vec<u32>>() {
+            if let Ok(at) = self.find(tid) {
+                self.threads[at].user_pinned = false;
+            }
+            self.own_cpus.remove(&tid);
+            self.chosen.remove(&tid);
+            self.restricted.remove(&tid);
+        }
+        self.note_inherited(before);
+        (self.may_use_all, self.pins_are_unknown) = (None, true);
+    }
+
     fn may_use_all(&mut self, online: &CpuSet) -> bool {
         *self.may_use_all.get_or_insert(online.is_subset(&self.everywhere))
     }

@@ -146,6 +146,33 @@ fn choices_of_cpus_are_seen_and_kept() {
 }
 
 #[test]
+fn cpuset_that_widens_is_for_threads_that_chose_none_of_it() {
+    let online = cpus(&[0, 1, 2]);
+    let mut job = Members::new(Controls::default(), Attributes::other(0), cpus(&[0, 1]));
+    job.update(&[3, 4, 5], |tid| seen(tid, Attributes::other(0), &[0, 1]));
+    job.see_cpus(5, cpus(&[1]), false, &online);
+    let bound = [(cpus(&[1]), 1)];
+    let within = |all: &[u32]| Allowed::within(cpus(all)).with_bound(bound.clone());
+    assert_eq!(job.allowed(&online), within(&[0, 1]));
+    // The kernel widens those that gangd never restricted.
+    job.see_cpus(3, online.clone(), false, &online);
+    job.follow_cpuset(online.clone());
+    assert_eq!(job.own_cpus(3), None);
+    assert_eq!(job.allowed(&online), Allowed::anywhere().with_bound(bound.clone()));
+    // Another one has what gangd gave it before, until it is given more.
+    job.see_cpus(4, cpus(&[0, 1]), false, &online);
+    assert_eq!(job.own_cpus(4), None);
+    let mut actions = Vec::new();
+    job.unpin(&mut actions);
+    let given = |tid| Action::Affinity { tid, cpus: online.clone() };
+    assert_eq!(actions, [given(3), given(4)], "5 has its own");
+    // Narrower again, which the kernel does to all of them.
+    job.follow_cpuset(cpus(&[0, 1]));
+    job.see_cpus(4, cpus(&[0, 1]), false, &online);
+    assert_eq!(job.allowed(&online), within(&[0, 1]));
+}
+
+#[test]
 fn nobody_chose_the_cpus_of_a_thread_that_lost_its_own() {
     let all = cpus(&[0, 1, 2]);
     let mut job = Members::new(Controls::default(), Attributes::other(0), cpus(&[1, 2]));

@@ -3,12 +3,13 @@
 use gang_protocol::limits::THREADS_MAX;
 use gang_protocol::name::escaped;
 use gang_protocol::v1::{
-    Class, Crowded, Culprit, Decision, Guarantee, Job, JobState, Policy, ShortLived, Status,
+    Class, CpuQuota, Crowded, Culprit, Decision, Guarantee, Job, JobState, Policy, ShortLived,
+    Status,
 };
 
 use super::{Derived, Evidence, Finding, Grade, Kind, competes};
 use crate::figures::COSCHEDULED_LEAST;
-use crate::values::{count, duration, gain, percent, size, word};
+use crate::values::{count, cpus, duration, gain, percent, size, word};
 
 /// Parts of the CPUs of its slots that a gang may lose before it is worth a word.
 const LOST_MAX: f64 = 0.01;
@@ -231,6 +232,23 @@ pub fn user_cap(Evidence { job, .. }: Evidence<'_>, _: &Derived) -> Option<Findi
             percent(cap)
         ),
         "have an administrator raise the cap ([users] or [groups] in gangd.toml)".to_owned(),
+    )
+}
+
+/// A quota of CPU time binds it. One that its gangs cannot use up takes nothing from them.
+pub fn cpu_quota(Evidence { job, .. }: Evidence<'_>, _: &Derived) -> Option<Finding> {
+    let CpuQuota { cpus: quota, by } = job.cpu_quota.as_ref()?;
+    advised(
+        Kind::CpuQuota,
+        Grade::Note,
+        format!(
+            "Its cgroup may use {} at most, because of {}: the gangs of that group have no more in \
+             their slots together, also where nobody else wants CPUs, and out of them Linux \
+             throttles it.",
+            cpus(*quota),
+            escaped(by)
+        ),
+        "raise that quota, or start it where there is none".to_owned(),
     )
 }
 

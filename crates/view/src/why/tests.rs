@@ -124,6 +124,14 @@ fn each_reason_is_found() {
             &[(Share, Note), (UserCap, Note), (Coscheduled, Good)],
         ),
         (
+            "a quota of CPU time",
+            |job| {
+                job.cpu_quota = Some(v1::CpuQuota { cpus: 0.5, by: "cpu.max of /pod".into() });
+            },
+            |_| (),
+            &[(Share, Note), (CpuQuota, Note), (Coscheduled, Good)],
+        ),
+        (
             "threads that it pays for",
             |job| (job.threads, job.overhead) = (1004, 0.2),
             |_| (),

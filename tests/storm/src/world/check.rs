@@ -1,7 +1,7 @@
 //! The invariants that are checked after each event.
 
 use gang_conductor::Eligibility;
-use gang_schedule::{CpuSet, Plan, Schedule, clock as slices};
+use gang_schedule::{CpuSet, Plan, Schedule, Slot, clock as slices};
 use gang_timetable::{Backend, Group, Standing, Weight};
 
 use super::{World, time::STEP_SHOWS_NS};
@@ -56,6 +56,40 @@ impl World {
                 return self.machine.borrow_mut().violations.extend(wrong);
             }
         }
+    }
+
+    /// Were nothing to happen any more, the gangs of each group would have no more CPU time than
+    /// its quota, which the daemon has read.
+    pub(super) fn check_quotas(&self) {
+        let Some(daemon) = self.daemon.as_ref().filter(|_| self.config.fill) else { return };
+        let mut schedule = Schedule::clone(daemon.core.schedule());
+        let last = daemon.core.schedule().plans().last().map_or(0, |plan| plan.slice);
+        let plans: Vec<Plan> =
+            (last + 1..last + FRAME_SLICES).map(|slice| schedule.plan(slice)).collect();
+        let mut machine = self.machine.borrow_mut();
+        let mut wrong = Vec::new();
+        for (group, &cpu_permille) in &machine.quotas {
+            let limited_ns = machine.limited_ns[group].max(self.held_up_until_ns);
+            if self.now.monotonic_ns < limited_ns + SETTLED_NS {
+                continue;
+            }
+            // Spanning slots are had all the same.
+            let is_there = |slot: &&Slot| {
+                let is_local = daemon.core.jobs()[&slot.job].nonce.is_none();
+                let quota = machine.quota_of(slot.job);
+                is_local && quota.is_some_and(|quota| quota.group == *group)
+            };
+            let slots = || plans.iter().flat_map(|plan| &plan.row).filter(is_there);
+            let widest = slots().map(|slot| slot.cpus.len()).max().unwrap_or(0);
+            let used = slots().map(|slot| slot.cpus.len()).sum::<usize>() * 1000;
+            let most = cpu_permille as usize * plans.len() + widest * 1000;
+            if used > most {
+                wrong.push(format!(
+                    "the gangs of a group have no more CPU time than its quota: {used} of {most}"
+                ));
+            }
+        }
+        machine.violations.extend(wrong);
     }
 
     /// All that must hold now.

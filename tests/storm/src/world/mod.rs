@@ -315,6 +315,9 @@ impl World {
             }
         }
         self.check_shares();
+        // What came last is planned with.
+        self.pass(check::SETTLED_NS, false);
+        self.check_quotas();
         let violations = std::mem::take(&mut self.machine.borrow_mut().violations);
         if !violations.is_empty() {
             return violations;

@@ -141,6 +141,7 @@ impl World {
                 self.hit(job, Moment::Confine);
                 self.file(job, |core| core.confine(job, None, b % 2 == 0))?;
             }
+            (Kind::Limit, Some(job)) => self.limit(job, b),
             (Kind::Page, Some(job)) => {
                 self.hit(job, Moment::OpenPage);
                 self.daemon.as_mut().ok_or(Died)?.open_page(job);
@@ -156,6 +157,23 @@ impl World {
         self.carry_out();
         self.ring();
         Ok(())
+    }
+
+    /// The group in which a job was called has another quota of CPU time, or none, which the daemon
+    /// reads.
+    fn limit(&mut self, job: JobId, b: u16) {
+        let quotas = [None, Some(100), Some(500), Some(1500), Some(3000)];
+        let quota = quotas[usize::from(b) % quotas.len()];
+        let mut machine = self.machine.borrow_mut();
+        machine.limit(job, quota, self.now.monotonic_ns);
+        let Some(daemon) = &mut self.daemon else { return };
+        for job in daemon.core.jobs().keys().copied().collect::<Vec<JobId>>() {
+            let quota = machine.quota_of(job);
+            let limited = daemon.core.limit_cpu_time(job, quota.is_some(), quota);
+            if limited.is_err() {
+                machine.violations.push(format!("the quota of job {job} is read: {limited:?}"));
+            }
+        }
     }
 
     /// A hostile user asks for as many jobs as he can have, by many users of his, has processes in
@@ -323,7 +341,8 @@ impl World {
             let affinity: Vec<u32> = machine.model.affinity[&pid].iter().collect();
             (normal, affinity, machine.processes[&pid].started)
         };
-        let members = self.members(normal, &affinity, &placement);
+        let quota = self.machine.borrow().quota_of(job);
+        let members = self.members(quota, normal, &affinity, &placement);
         let mut home = Home::new(placement, members, normal, affinity);
         home.coming = Some((pid, started));
         let record = self.daemon.as_ref().map(|it| it.core.jobs()[&job].record_at(&home));
@@ -361,7 +380,8 @@ impl World {
         let affinity: Vec<u32> = self.machine.borrow().model.affinity[&pid].iter().collect();
         let placement = Placement::Threads { threads: vec![single] };
         let normal = single.normal.into();
-        let members = self.members(normal, &affinity, &placement);
+        let quota = self.machine.borrow().quota_of(job);
+        let members = self.members(quota, normal, &affinity, &placement);
         let home = Home::new(placement, members, normal, affinity);
         let Some(daemon) = &self.daemon else { return Ok(()) };
         let is_first = daemon.core.jobs()[&job].home.is_none();

@@ -6,7 +6,7 @@ use std::{
 };
 
 use gang_conductor::{Accounts, Conductor, Gaps, Home, Limits, Setup, Terms, Tunables};
-use gang_schedule::{JobId, Schedule, Topology};
+use gang_schedule::{JobId, Quota, Schedule, Topology};
 use gang_timetable::{
     Action, Attributes, Backend, Controls, Members, Switchers, Timetable, follower::Follower,
     record::Placement,
@@ -98,7 +98,12 @@ impl World {
             }
             record.coming = None;
             record.placement = record.placement.with_other(None);
-            let members = self.members(record.normal.into(), &record.affinity, &record.placement);
+            let members = self.members(
+                machine.quota_of(job),
+                record.normal.into(),
+                &record.affinity,
+                &record.placement,
+            );
             let home = Home::new(
                 record.placement.clone(),
                 members.clone(),
@@ -129,7 +134,13 @@ impl World {
         }
     }
 
-    pub(super) fn members(&self, normal: Attributes, affinity: &[u32], at: &Placement) -> Members {
+    pub(super) fn members(
+        &self,
+        quota: Option<Quota>,
+        normal: Attributes,
+        affinity: &[u32],
+        at: &Placement,
+    ) -> Members {
         let is_group = matches!(at, Placement::Cgroup { .. });
         let has_own = matches!(at, Placement::Cgroup { cpu_group: Some(_), .. });
         let is_shared = matches!(at, Placement::Cgroup { cpu_group_is_shared: true, .. });
@@ -139,6 +150,8 @@ impl World {
             idle: is_weighed,
             weight: is_weighed,
             in_idle_group: is_shared && self.in_idle_group,
+            kept_from_realtime: quota.is_some(),
+            quota,
             ..Controls::default()
         };
         let mut members = Members::new(controls, normal, affinity.iter().copied().collect());

@@ -219,7 +219,9 @@ impl World {
         let Some(home) = &of.home else { return Ok(()) };
         let (before, to) = (of.spec.policy, by_policy(from.clone(), policy));
         let (normal, affinity) = (home.normal, home.affinity.clone());
-        let [there, here] = [&to, &from].map(|at| self.members(normal, &affinity, at).controls);
+        let quota = self.machine.borrow().quota_of(job);
+        let [there, here] =
+            [&to, &from].map(|at| self.members(quota, normal, &affinity, at).controls);
         let Some(daemon) = &mut self.daemon else { return Ok(()) };
         let Some(of) = daemon.core.jobs().get(&job) else { return Ok(()) };
         // One that is suspended stands still, and stays lowered.
@@ -326,7 +328,8 @@ impl World {
         let has_failed = a % 4 == 0;
         let to = if has_failed { placement } else { to };
         let (normal, affinity) = (home.normal, home.affinity.clone());
-        let members = self.members(normal, &affinity, &to);
+        let quota = self.machine.borrow().quota_of(job);
+        let members = self.members(quota, normal, &affinity, &to);
         self.hit(job, Moment::Moved);
         self.file(job, |core| core.moved(job, Policy::Gang, to, members.controls))?;
         self.leave_cpu_group(job);

@@ -18,7 +18,9 @@ use std::{
     time::Duration,
 };
 
-use gang_conductor::{Due, Followed, Looked, Measured, NewThreads, Now, crowding, turns::Turns};
+use gang_conductor::{
+    Due, Followed, Looked, Measured, NewThreads, Now, crowding, strays::LOOK_NS, turns::Turns,
+};
 use gang_engine::{
     bound::Linux,
     guardian,
@@ -272,19 +274,27 @@ impl Conductor {
     /// Reads the jobs again that threads left by themselves, or whose threads went to other CPUs,
     /// where it is time to look. Returns those with threads that stand otherwise because of that.
     fn look_for_strays(&mut self, now: Now) -> BTreeSet<JobId> {
-        let jobs = self.state.core.strays_due(now);
-        if jobs.is_empty() {
+        let due = self.state.core.strays_due(now);
+        if due.is_empty() {
             return BTreeSet::new();
         }
-        let before_ns = clock::thread_cpu_ns();
+        let began_ns = clock::thread_cpu_ns();
+        let spent_ns = || clock::thread_cpu_ns() - began_ns;
         let is_behind = self.followed().is_behind;
-        let is_astray = |&id: &JobId| {
+        let (mut jobs, mut astray) = (Vec::new(), BTreeSet::new());
+        for &id in &due {
+            if spent_ns() >= LOOK_NS {
+                break;
+            }
+            jobs.push(id);
             let state = &mut self.state;
-            (state.core.is_just_released(id) || state.may_be_astray(id)) && self.read_planned(id)
-        };
-        let astray = jobs.iter().copied().filter(is_astray).collect();
-        let spent_ns = clock::thread_cpu_ns() - before_ns;
-        let looked = Looked { jobs, astray, spent_ns, is_behind };
+            if (state.core.is_just_released(id) || state.may_be_astray(id)) && self.read_planned(id)
+            {
+                astray.insert(id);
+            }
+        }
+        let has_stopped = jobs.len() < due.len();
+        let looked = Looked { jobs, has_stopped, astray, spent_ns: spent_ns(), is_behind };
         self.state.core.looked_for_strays(now, &looked);
         looked.astray
     }

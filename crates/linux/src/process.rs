@@ -352,6 +352,12 @@ pub fn processes(proc_root: &Path) -> Result<Vec<u32>> {
     numbered_entries(proc_root)
 }
 
+/// The threads of all processes, in order of process.
+pub fn all_threads(proc_root: &Path) -> Result<impl Iterator<Item = u32>> {
+    let processes = processes(proc_root)?.into_iter();
+    Ok(processes.flat_map(move |pid| threads(proc_root, pid).unwrap_or_default()))
+}
+
 fn numbered_entries(directory: &Path) -> Result<Vec<u32>> {
     let error = |e: io::Error| Error::new("list", directory.display(), e);
     let mut numbers = Vec::new();

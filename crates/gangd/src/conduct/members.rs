@@ -111,6 +111,17 @@ impl State {
         strays.iter().copied().filter(is_stray).collect()
     }
 
+    /// Of these threads, those that no job has, and that are not being lowered as strays.
+    pub fn outside_of_jobs(&self, tids: Vec<u32>) -> BTreeSet<u32> {
+        let mut outside = self.core.of_no_job(tids.into_iter().collect());
+        for of in self.registry.jobs.values() {
+            for stray in of.roster.strays_on_file() {
+                outside.remove(&stray);
+            }
+        }
+        outside
+    }
+
     /// Whether a job has lost a thread that lives on, or one of its threads chose other CPUs, or one
     /// of its processes has another owner now.
     pub fn may_be_astray(&mut self, id: JobId) -> bool {

@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2154,SC2034
-# Two guests, each with a clock of its own, are a cluster. chrony has the second follow the first,
-# which has etcd, by the files of docs/cluster.md. A job that spans both writes a byte at each of its
-# switches, which the machine outside stamps (stamps.py).
+# Two guests, each with a clock of its own, are a cluster, by the files of docs/cluster.md. chrony
+# has the second follow the first, which has etcd. A job that spans both writes a byte at each of
+# its switches, which the machine outside stamps (stamps.py).
 
 slice_ns=100000000 seconds=60
 timeout_s=300

@@ -7,14 +7,15 @@
 //! Approach: the groups are looked at now and then. A thread that is lost and lives on is a
 //! *stray*. It gets back what it had, again and again until no switcher follows a timetable that
 //! has it. So do threads that it has started since it was last read. Meanwhile it stays on file as
-//! a member of its job. A look is at some jobs, in turn: first at those whose threads may be
-//! raised.
+//! a member of its job. A look is at the jobs in turn: first at those whose threads may be raised.
+//! One that takes [`LOOK_NS`] stops there, and the next one goes on as soon as it has rested.
 //!
-//! Properties: one look is at [`JOBS_AT_ONCE`] jobs at most. A rest follows that is `PART` times as
-//! long as the look. While no more gangs have slots, and looks take less than 2 ms, a stray is as
-//! its owner had it `LOOK_EVERY_NS` and one period later, whatever the length of slices; else when
-//! it is the turn of its job. A thread that has come into a job meanwhile is no stray. Where no job
-//! may lose a thread, no look is due.
+//! Properties: a rest of `PART` times as long follows each look. Looks that see all jobs are
+//! `LOOK_EVERY_NS` and a period apart at most; after one that stopped, the next one comes in 40 ms.
+//! Of that one, all but one part in `OTHERS` is for jobs that may be raised, whatever the number of
+//! others. So a stray of these is as its owner had it within 100 ms while a look at all of them
+//! takes 1.5 ms, whatever the length of slices. A thread that has come into a job meanwhile is no
+//! stray. Where no job may lose a thread, no look is due.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,21 +27,18 @@ use crate::{Conductor, Job, Now, due::SURVEY_AHEAD_NS};
 /// How often it is looked for strays (UTC).
 const LOOK_EVERY_NS: u64 = 40_000_000;
 
-/// Looks wait for the end of a gap where periods are no longer: no gang is disturbed then.
+/// Looks wait for the end of a gap where periods are no longer: no gang is disturbed then. One that
+/// goes on waits where they are no longer than it rests.
 const PERIOD_NS_MAX: u64 = 50_000_000;
 
 /// One part in so many of the time is spent on looking for strays.
 const PART: u64 = 20;
 
-/// Jobs that one look is at, at most. So many of these are others than those whose threads may be
-/// raised, where there are others.
-pub const JOBS_AT_ONCE: usize = 32;
-const OTHERS_AT_ONCE: usize = 8;
+/// A look that has taken so much CPU time stops after the job that it is at.
+pub const LOOK_NS: u64 = 1_000_000;
 
-/// So many threads together have the jobs of one look that are raised, and the others, unless the
-/// first one has more: its list of threads is read as a whole.
-const THREADS_AT_ONCE: usize = 4096;
-const THREADS_OF_OTHERS_AT_ONCE: usize = 1024;
+/// One job in so many is none whose threads may be raised, where there are others.
+const OTHERS: usize = 4;
 
 /// A thread that left its job by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,8 +69,10 @@ impl Stray {
 /// A look for strays that was made.
 #[derive(Clone, Debug, Default)]
 pub struct Looked {
-    /// The jobs that were looked at.
+    /// The jobs that were looked at: the first ones of those that were due.
     pub jobs: Vec<JobId>,
+    /// It stopped before the last one that was due.
+    pub has_stopped: bool,
     /// Those of them with threads that stand otherwise because of what was found.
     pub astray: BTreeSet<JobId>,
     /// The CPU time that the look took.
@@ -89,6 +89,8 @@ pub(crate) struct Looks {
     /// Where the turn is of those whose threads may be raised, and of others.
     next_raised: Turn,
     next_other: Turn,
+    /// How many of the former were looked at since one of the latter was.
+    since_other: usize,
 }
 
 /// The job whose turn is next, in order of number: this one, or the first one after it.
@@ -96,26 +98,26 @@ pub(crate) struct Looks {
 struct Turn(u64);
 
 impl Turn {
-    /// The next ones, `most` of them at most, that have so many threads together or are one.
-    fn next(
-        &mut self,
-        mut jobs: Vec<JobId>,
-        most: usize,
-        threads: usize,
-        threads_of: impl Fn(JobId) -> usize,
-    ) -> Vec<JobId> {
+    /// All of them, the next one first.
+    fn order(self, mut jobs: Vec<JobId>) -> Vec<JobId> {
         let begin = jobs.partition_point(|id| id.0 < self.0);
         jobs.rotate_left(begin);
-        let mut all = 0;
-        let has_room = |id: &JobId| {
-            let is_first = all == 0;
-            all += threads_of(*id).max(1);
-            is_first || all <= threads
-        };
-        let next: Vec<JobId> = jobs.into_iter().take(most).take_while(has_room).collect();
-        self.0 = next.last().map_or(self.0, |last| last.0 + 1);
-        next
+        jobs
     }
+}
+
+/// All of these jobs, with one in [`OTHERS`] from among the others as long as there are both; the
+/// first one of these comes after fewer, where `since` were looked at since the last one.
+fn mixed(raised: Vec<JobId>, others: Vec<JobId>, since: usize) -> Vec<JobId> {
+    let mut jobs = Vec::with_capacity(raised.len() + others.len());
+    let (mut raised, mut others) = (raised.into_iter(), others.into_iter());
+    jobs.extend(raised.by_ref().take((OTHERS - 1).saturating_sub(since)));
+    while raised.len() > 0 {
+        jobs.extend(others.next());
+        jobs.extend(raised.by_ref().take(OTHERS - 1));
+    }
+    jobs.extend(others);
+    jobs
 }
 
 impl Conductor {
@@ -180,41 +182,49 @@ impl Conductor {
         self.just_released.contains_key(&id)
     }
 
-    /// The jobs to look at for strays now; none where no look is due. After the look, call
-    /// [`Conductor::looked_for_strays`].
+    /// The jobs to look at for strays now, in this order, until [`LOOK_NS`] are spent; none where no
+    /// look is due. After the look, call [`Conductor::looked_for_strays`].
     pub fn strays_due(&mut self, now: Now) -> Vec<JobId> {
-        let next_ns = self.next_look_for_strays_ns(now.utc_ns);
+        let next_ns = self.look_for_strays_ns(now.utc_ns + LOOK_EVERY_NS, PERIOD_NS_MAX);
         self.looks.at_ns = self.looks.at_ns.or(next_ns).filter(|_| next_ns.is_some());
         if self.looks.at_ns.is_none_or(|at_ns| at_ns > now.utc_ns) {
             return Vec::new();
         }
-        let may_be_raised =
-            |id: &JobId| self.published.gangs().contains(id) || self.is_just_released(*id);
+        let may_be_raised = |id: &JobId| self.may_be_raised(*id);
         let (raised, others): (Vec<_>, Vec<_>) = self.that_may_lose().partition(may_be_raised);
-        let for_raised = raised.len().min(JOBS_AT_ONCE - OTHERS_AT_ONCE);
-        let for_others = others.len().min(JOBS_AT_ONCE - for_raised);
-        let threads_of = |id: JobId| {
-            let home = self.jobs.get(&id).and_then(|job| job.home.as_ref());
-            home.map_or(0, |home| home.members.threads().len())
-        };
-        let Looks { at_ns, mut next_raised, mut next_other } = self.looks;
-        let for_raised = JOBS_AT_ONCE - for_others;
-        let mut jobs = next_raised.next(raised, for_raised, THREADS_AT_ONCE, threads_of);
-        jobs.extend(next_other.next(others, for_others, THREADS_OF_OTHERS_AT_ONCE, threads_of));
-        self.looks = Looks { at_ns, next_raised, next_other };
-        jobs
+        let Looks { next_raised, next_other, since_other, .. } = self.looks;
+        mixed(next_raised.order(raised), next_other.order(others), since_other)
+    }
+
+    fn may_be_raised(&self, id: JobId) -> bool {
+        self.published.gangs().contains(&id) || self.is_just_released(id)
     }
 
     /// It was looked for strays.
     pub fn looked_for_strays(&mut self, now: Now, looked: &Looked) {
+        for &id in &looked.jobs {
+            let next = Turn(id.0 + 1);
+            match self.may_be_raised(id) {
+                true => {
+                    self.looks.next_raised = next;
+                    self.looks.since_other = self.looks.since_other.saturating_add(1);
+                }
+                false => (self.looks.next_other, self.looks.since_other) = (next, 0),
+            }
+        }
         // The read of the plans that follow finds nothing new any more.
         looked.astray.iter().for_each(|&id| self.found_members(id));
         let in_force = if looked.is_behind { 0 } else { self.generation };
-        let was_looked_at = |id: &JobId| looked.jobs.contains(id) || !self.jobs.contains_key(id);
+        let seen: BTreeSet<JobId> = looked.jobs.iter().copied().collect();
+        let was_looked_at = |id: &JobId| seen.contains(id) || !self.jobs.contains_key(id);
         self.just_released.retain(|id, by| !was_looked_at(id) || *by > in_force);
-        let rested_ns = now.utc_ns + PART * looked.spent_ns;
-        let next_ns = self.next_look_for_strays_ns(now.utc_ns);
-        self.looks.at_ns = next_ns.map(|next_ns| next_ns.max(rested_ns));
+        let rest_ns = PART * looked.spent_ns;
+        let (every_ns, period_max_ns) = match looked.has_stopped {
+            true => (0, PART * LOOK_NS),
+            false => (LOOK_EVERY_NS, PERIOD_NS_MAX),
+        };
+        let from_ns = now.utc_ns + rest_ns.max(every_ns);
+        self.looks.at_ns = self.look_for_strays_ns(from_ns, period_max_ns);
     }
 
     /// The time for which the conductor sleeps: `sleep_ns`, or less where the next look for strays
@@ -224,13 +234,14 @@ impl Conductor {
         at_ns.map_or(sleep_ns, |at_ns| sleep_ns.min(at_ns.saturating_sub(now_ns)))
     }
 
-    /// When to look for strays next (UTC); never where no job may have lost a thread.
-    fn next_look_for_strays_ns(&self, now_ns: u64) -> Option<u64> {
+    /// When to look for strays from a moment on (UTC), at the end of a gap where periods are no
+    /// longer than that; never where no job may have lost a thread.
+    fn look_for_strays_ns(&self, from_ns: u64, period_max_ns: u64) -> Option<u64> {
         self.that_may_lose().next()?;
-        let (due_ns, period_ns) = (now_ns + LOOK_EVERY_NS, self.config().gap.period_ns.max(1));
-        if period_ns > PERIOD_NS_MAX {
-            return Some(due_ns);
+        let period_ns = self.config().gap.period_ns.max(1);
+        if period_ns > period_max_ns {
+            return Some(from_ns);
         }
-        Some((due_ns + SURVEY_AHEAD_NS).next_multiple_of(period_ns) - SURVEY_AHEAD_NS)
+        Some((from_ns + SURVEY_AHEAD_NS).next_multiple_of(period_ns) - SURVEY_AHEAD_NS)
     }
 }

@@ -23,7 +23,7 @@ use rustix::{
     net::{SendFlags, send},
 };
 
-use crate::{release, store::Store};
+use crate::{release, store::Store, thread};
 
 /// Silence after which the daemon counts as stuck. It writes several times as often.
 pub const SILENCE: Duration = Duration::from_secs(2);
@@ -109,5 +109,38 @@ pub fn watch(roots: &Roots, store: &Store, mut daemon: impl Read + AsFd, silence
             paused = found.paused,
             "the daemon is gone: its jobs were released"
         );
+    }
+    // Of another daemon, of owners that want the same, or missed: they are not changed.
+    if let Some(left) = still_raised(&thread::as_in_slot(&roots.proc).unwrap_or_default()) {
+        tracing::warn!("{left}");
+    }
+}
+
+/// Threads that are named in the log, at most.
+const NAMED_MAX: usize = 16;
+
+/// The words for threads that are raised after a release; none where there are none.
+fn still_raised(tids: &[u32]) -> Option<String> {
+    let names: Vec<String> = tids.iter().take(NAMED_MAX).map(u32::to_string).collect();
+    let more = match tids.len() - names.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let names = names.join(", ");
+    (!tids.is_empty()).then(|| {
+        format!("no job on file has them, and they are as in a slot: threads {names}{more}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_are_raised_yet_are_named() {
+        assert_eq!(still_raised(&[]), None);
+        let text = |count| still_raised(&(1..=count).collect::<Vec<u32>>()).unwrap();
+        assert!(text(2).ends_with("as in a slot: threads 1, 2"), "{}", text(2));
+        assert!(text(20).ends_with("15, 16 and 4 more"), "{}", text(20));
     }
 }

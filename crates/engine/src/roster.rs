@@ -121,6 +121,10 @@ pub struct Roster {
     are_foreign: BTreeMap<u32, bool>,
     /// Looks at the owners of some of them in turn.
     owners: Turn,
+    /// The same, of those that may have become another user's since.
+    became: Turn,
+    /// Of these, those whose owner is another one than it is known to be.
+    became_other: Vec<u32>,
 }
 
 impl Roster {
@@ -188,6 +192,8 @@ impl Roster {
             are_listed: false,
             are_foreign: BTreeMap::new(),
             owners: Turn::default(),
+            became: Turn::default(),
+            became_other: Vec::new(),
         }
     }
 

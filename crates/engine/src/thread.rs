@@ -4,7 +4,7 @@ use std::{io, path::Path};
 
 use gang_linux::{process, sched};
 use gang_schedule::CpuSet;
-use gang_timetable::{self as timetable, Attributes, Known, SchedPolicy};
+use gang_timetable::{self as timetable, Attributes, Known, SchedPolicy, WIDE, is_raised};
 use rustix::process::Signal;
 
 /// SIGUSR1 to a process that listens: its slot ends (L5).
@@ -28,7 +28,7 @@ pub fn give_way(tid: u32, known: &Known) -> io::Result<()> {
 
 /// Gives a thread these attributes, if it is raised. Allocates nothing.
 pub fn take_back(tid: u32, to: &Attributes, known: &Known) -> io::Result<()> {
-    let is_raised = timetable::is_raised(&from_linux(sched::get_without_nice(tid)?));
+    let is_raised = is_raised(&from_linux(sched::get_without_nice(tid)?));
     if is_raised { switch(tid, to, known) } else { Ok(()) }
 }
 
@@ -126,4 +126,17 @@ pub fn signal(signal: timetable::Signal) -> Signal {
         timetable::Signal::SlotEnds => SLOT_ENDS,
         timetable::Signal::SlotBegins => SLOT_BEGINS,
     }
+}
+
+/// Threads of the machine whose attributes are looked at, at most: two calls each.
+const LOOKED_AT_MAX: usize = 100_000;
+
+/// The threads of the machine that have what gangd gives to one in its slot, of the first 100,000.
+/// Nobody can tell whether gangd gave it: owners may want the same.
+pub fn as_in_slot(proc_root: &Path) -> gang_linux::Result<Vec<u32>> {
+    let is_given = |&tid: &u32| {
+        let now = attributes(tid);
+        now.is_ok_and(|now| is_raised(&now) || now == WIDE)
+    };
+    Ok(process::all_threads(proc_root)?.take(LOOKED_AT_MAX).filter(is_given).collect())
 }

@@ -8,6 +8,7 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
+    time::{Duration, Instant},
 };
 
 use gang_daemon::{are_built, stderr, stdout};
@@ -18,7 +19,7 @@ use gang_linux::{
     sched::{self, SchedPolicy},
 };
 use gang_protocol::v1::JobState;
-use place::{Place, Program, SPIN, has_backend, job_with, machine, wait_until};
+use place::{Place, Program, SPIN, has_backend, job_with, machine, wait_busily_until, wait_until};
 
 /// The owner of the job, and the other user, known to every machine.
 const OWNER: u32 = 65_534;
@@ -39,12 +40,19 @@ struct Mixed {
     job: i64,
     own: u32,
     foreign: u32,
+    /// When it was first seen to be another user's.
+    became: Instant,
     _program: Program,
     _rival: Program,
 }
 
 impl Mixed {
     fn start(backend: &str) -> Option<Mixed> {
+        Mixed::among(backend, 0)
+    }
+
+    /// The same in a job with so many processes more that sleep.
+    fn among(backend: &str, sleepers: usize) -> Option<Mixed> {
         if !has_backend(backend) || !are_built(&["gang"]) {
             return None;
         }
@@ -62,7 +70,9 @@ impl Mixed {
         job_with(&place, &rival, machine());
         let spin = format!("bash -c '{SPIN}'");
         let became = format!("{} --reuid {OTHER} --regid {OTHER} --clear-groups", became.display());
-        let script = format!("{became} {spin} & exec {spin}");
+        // It is a member of its owner's before, as all others are.
+        let sleep = format!("for i in $(seq {sleepers}); do sleep infinity & done");
+        let script = format!("{sleep}; (sleep 0.5; exec {became} {spin}) & exec {spin}");
         let mut run =
             as_owner(&place, &["run", "-q", "--name", "mixed", "--", "sh", "-c", &script]);
         let program = Program::start(run.stdin(Stdio::null()));
@@ -74,11 +84,12 @@ impl Mixed {
                         .is_ok_and(|command| command.starts_with("bash"))
             })
         };
-        wait_until("both are there", || is_of(OWNER).is_some() && is_of(OTHER).is_some());
+        wait_busily_until("both are there", || is_of(OTHER).is_some() && is_of(OWNER).is_some());
+        let became = Instant::now();
         let (own, foreign) = (is_of(OWNER).unwrap(), is_of(OTHER).unwrap());
         let jobs = place.client().list_jobs().unwrap().jobs;
         let job = jobs.iter().find(|job| job.name == "mixed").unwrap().id;
-        Some(Mixed { place, job, own, foreign, _program: program, _rival: rival })
+        Some(Mixed { place, job, own, foreign, became, _program: program, _rival: rival })
     }
 
     fn owner_says(&self, words: &[&str]) -> Output {
@@ -144,6 +155,34 @@ fn needs_root_member_of_another_user_is_never_raised_nor_signalled() {
     let shown = stdout(&mixed.owner_says(&["show", &mixed.job.to_string()]));
     assert!(shown.contains(&format!("[of user {OTHER}: not scheduled, nor signalled]")), "{shown}");
     mixed.kill_leaves_the_other();
+}
+
+#[test]
+fn needs_root_one_of_many_that_becomes_anothers_is_released() {
+    let Some(mixed) = Mixed::among("rt", 100) else { return };
+    wait_until("the other's is released", || policy(mixed.foreign) == SchedPolicy::Other);
+    // No look finds it raised again, in slots of its job and out of them.
+    let before = mixed.place.job(mixed.job).unwrap().slots;
+    wait_until("its job has slots", || {
+        assert_eq!(sched::get(mixed.foreign).unwrap(), sched::Attributes::other(0));
+        mixed.place.job(mixed.job).unwrap().slots >= before + 5
+    });
+    mixed.all_stand_right();
+    mixed.kill_leaves_the_other();
+}
+
+#[test]
+#[ignore = "nightly: needs CPUs that nobody takes away, to judge a time"]
+fn needs_root_one_of_many_that_becomes_anothers_is_soon_released() {
+    let mut late = Vec::new();
+    for _ in 0..10 {
+        let Some(mixed) = Mixed::among("rt", 100) else { return };
+        let became = mixed.became;
+        wait_until("the other's is released", || policy(mixed.foreign) == SchedPolicy::Other);
+        late.extend(Some(became.elapsed()).filter(|took| *took > Duration::from_millis(100)));
+        mixed.kill_leaves_the_other();
+    }
+    assert!(late.len() <= 1, "{late:?}");
 }
 
 #[test]

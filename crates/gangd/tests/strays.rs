@@ -96,6 +96,51 @@ impl Gang {
     fn is_as_before(&self) -> bool {
         self.now() == self.before
     }
+
+    /// It comes back and leaves in its slot, so many times. Says for each time how long it took
+    /// until it was as before, and whether the other one was in the same slot yet.
+    fn leave_again(&self, times: usize) -> Vec<(Duration, bool)> {
+        let leave = |_| {
+            self.leave_in_slot();
+            let left = Instant::now();
+            wait_busily_until("it is as before", || self.is_as_before());
+            let (took, is_in_slot) = (left.elapsed(), is_in_slot(self.stays.pid()));
+            self.groups.take(0, self.leaves.pid());
+            (took, is_in_slot)
+        };
+        (0..times).map(leave).collect()
+    }
+}
+
+/// Times that a process leaves.
+const LEAVES: usize = 20;
+
+#[test]
+fn needs_root_who_leaves_a_long_slot_is_lowered_in_it() {
+    if !has_backend("rt") {
+        return;
+    }
+    // Looks come every 40 ms, and edges at the end of the slot and of each gap in it.
+    let flags = ["--slice", "1s", "--gap", "10ms/200ms"];
+    let Some(gang) = Gang::of("soon", 2, &flags) else { return };
+    let left = gang.leave_again(LEAVES);
+    let in_slot = left.iter().filter(|(_, is_in_slot)| *is_in_slot).count();
+    assert!(in_slot * 2 > LEAVES, "{in_slot} of {LEAVES} were lowered within their slot: {left:?}");
+}
+
+#[test]
+#[ignore = "nightly: needs CPUs that nobody takes away, to judge a time"]
+fn needs_root_who_leaves_is_lowered_within_100_ms() {
+    if !has_backend("rt") {
+        return;
+    }
+    for (cpus, slice) in [(2, "20ms"), (1, "20ms"), (2, "500ms")] {
+        let Some(gang) = Gang::of("figure", cpus, &["--slice", slice]) else { return };
+        let left = gang.leave_again(LEAVES);
+        let late = left.iter().filter(|(took, _)| *took > Duration::from_millis(100)).count();
+        // One in twenty meets something else that the machine does.
+        assert!(late * LEAVES <= left.len(), "{slice}, {cpus}: {left:?}");
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gang_schedule::{CpuSet, JobId, Quota};
 use gang_timetable::{
-    Attributes, Backend, Gone, THREADS_MAX, as_default,
+    Attributes, Backend, Gone, Members, THREADS_MAX, as_default,
     model::Model,
     record::{Placement, Record, Single},
 };
@@ -101,6 +101,8 @@ pub struct Process {
     pub uid: u32,
     /// It became another user's, and a timetable may have it as one of its job's owner.
     pub is_unseen: bool,
+    /// When it became another user's (monotonic).
+    pub became_ns: Option<u64>,
     pub started: u64,
     /// The job in whose cgroup it is.
     pub group: Option<JobId>,
@@ -177,6 +179,11 @@ pub struct Roster {
     pub strays: BTreeMap<u32, u64>,
     /// Those that were not taken yet.
     pub found: Vec<Gone>,
+    /// Processes whose owner is looked at by the next reading; those whose owner was looked at, and
+    /// the last one of these whose turn it was again.
+    pub became_other: BTreeSet<u32>,
+    pub owners_seen: BTreeSet<u32>,
+    pub owner_turn: u32,
 }
 
 /// The groups in which jobs are called, by the numbers of the jobs.
@@ -209,8 +216,9 @@ impl Machine {
     pub fn spawn(&mut self, uid: u32, nice: i32, number: Option<u32>) -> u32 {
         let pid = number.unwrap_or_else(|| self.number());
         self.ticks += 1;
-        let (started, left_ns) = (self.ticks, None);
-        let process = Process { uid, is_unseen: false, started, group: None, parent: 1, left_ns };
+        let (started, is_unseen, became_ns, left_ns) = (self.ticks, false, None, None);
+        let process =
+            Process { uid, is_unseen, became_ns, started, group: None, parent: 1, left_ns };
         self.processes.insert(pid, process);
         let (own, own_cpus) = (Attributes::other(nice), self.all.clone());
         self.add_thread(
@@ -311,23 +319,24 @@ impl Machine {
         let Some(of) = self.threads.get(&parent) else { return };
         let thread = of.child(pid);
         let Some(process) = self.processes.get(&of.pid) else { return };
-        let Process { uid, is_unseen, group, left_ns, .. } = *process;
+        let Process { uid, is_unseen, became_ns, group, left_ns, .. } = *process;
         let parent_pid = of.pid;
         self.ticks += 1;
         let started = self.ticks;
-        let process = Process { uid, is_unseen, started, group, parent: parent_pid, left_ns };
-        self.processes.insert(pid, process);
+        let child =
+            Process { uid, is_unseen, became_ns, started, group, parent: parent_pid, left_ns };
+        self.processes.insert(pid, child);
         self.add_thread(pid, pid, thread, Some(parent));
     }
 
     /// A process becomes another user's, as those with the set-user-ID bit do.
-    pub fn become_other(&mut self, pid: u32, uid: u32) {
+    pub fn become_other(&mut self, pid: u32, uid: u32, now_ns: u64) {
         let owner_uid = self.record_of_process(pid, pid).map(|record| record.owner_uid);
         let Some(process) = self.processes.get_mut(&pid) else { return };
         if process.uid == uid {
             return;
         }
-        (process.uid, process.is_unseen) = (uid, true);
+        (process.uid, process.is_unseen, process.became_ns) = (uid, true, Some(now_ns));
         // It stands as its job from the next timetable on.
         let threads = self.threads.values_mut().filter(|thread| thread.pid == pid);
         let is_back = owner_uid.is_some_and(|owner| owner == uid);
@@ -359,6 +368,13 @@ impl Machine {
     pub fn is_foreign(&self, tid: u32, owner_uid: u32) -> bool {
         let process = self.threads.get(&tid).and_then(|thread| self.processes.get(&thread.pid));
         owner_uid != 0 && process.is_some_and(|process| process.uid != owner_uid)
+    }
+
+    /// Of the processes of a job's members, those whose owner is another one than it is known to be.
+    pub fn have_other_owner(&self, members: &Members, owner_uid: u32) -> BTreeSet<u32> {
+        let threads = members.threads().iter();
+        let other = threads.filter(|it| it.is_foreign != self.is_foreign(it.tid, owner_uid));
+        other.filter_map(|it| self.threads.get(&it.tid)).map(|thread| thread.pid).collect()
     }
 
     /// Stopped or frozen, a thread does nothing.

@@ -1,12 +1,11 @@
 //! When it is looked for threads that left their job by themselves.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gang_conductor::{
-    Conductor, Due, Followed, Looked, NewThreads, Now, Suspension, life::State,
-    strays::JOBS_AT_ONCE,
+    Conductor, Due, Followed, Looked, NewThreads, Now, Suspension, life::State, strays::LOOK_NS,
 };
-use gang_schedule::JobId;
+use gang_schedule::{JobId, Topology};
 use gang_timetable::{Attributes, Standing, Thread};
 
 use crate::one::{JOB, NOW, PID, STARTED, candidate, cgroup, conductor, home, in_state, set};
@@ -26,12 +25,16 @@ fn with_paused_job(now: Now) -> Conductor {
     core
 }
 
-/// The next look, which finds nothing.
-fn look(core: &mut Conductor, now: &mut Now) -> Vec<JobId> {
+/// The next look, which finds nothing and takes so long for each job.
+fn look(core: &mut Conductor, now: &mut Now, job_ns: u64) -> Vec<JobId> {
     let sleep_ns = core.sleep_ns(now.utc_ns, 1_000 * MS);
     *now = Now { utc_ns: now.utc_ns + sleep_ns, monotonic_ns: now.monotonic_ns + sleep_ns };
-    let jobs = core.strays_due(*now);
-    core.looked_for_strays(*now, &Looked { jobs: jobs.clone(), ..Looked::default() });
+    let mut jobs = core.strays_due(*now);
+    let count = jobs.len();
+    jobs.truncate(LOOK_NS.div_ceil(job_ns) as usize);
+    let (has_stopped, spent_ns) = (jobs.len() < count, job_ns * jobs.len() as u64);
+    let looked = Looked { jobs: jobs.clone(), has_stopped, spent_ns, ..Looked::default() };
+    core.looked_for_strays(*now, &looked);
     jobs
 }
 
@@ -62,28 +65,19 @@ fn look_is_due_once_and_again_after_a_rest() {
     }
 }
 
-#[test]
-fn look_is_at_some_jobs_in_turn() {
+/// A conductor with so many jobs of one CPU that have slots, and so many others that stand still.
+fn with_jobs(raised: u64, others: u64) -> Conductor {
     let mut core = conductor();
+    core.change_topology(Topology::flat(64)).unwrap();
     set(&mut core, |settings| {
         let limits = &mut settings.limits;
-        (limits.jobs, limits.jobs_per_user, limits.cpus_per_user) = (400, 400, 400);
+        (limits.jobs, limits.jobs_per_user, limits.cpus_per_user) = (4_000, 4_000, 4_000);
     });
-    let jobs: BTreeSet<JobId> = (1..=100).map(JobId).collect();
-    for &id in &jobs {
-        let threads: Vec<Thread> = match id.0 {
-            // Some have as many as a job may have.
-            id if id % 10 == 0 => {
-                (1..=4096).map(|tid| Thread::new(tid, Attributes::other(0))).collect()
-            }
-            _ => home(cgroup()).members.threads().to_vec(),
-        };
-        let mut home = home(cgroup());
-        home.members = home.members.with_threads(threads);
+    for id in (1..=raised + others).map(JobId) {
         assert_eq!(core.register(NOW, candidate(1)), Ok(id));
-        core.attach(NOW, id, home, (PID, STARTED)).unwrap();
+        core.attach(NOW, id, home(cgroup()), (PID, STARTED)).unwrap();
         core.arrive(id).unwrap();
-        if id.0 < 60 {
+        if id.0 > raised {
             core.suspend(NOW, id, Suspension::Own).unwrap();
         }
         core.job_by_hand(id).standing = Standing::Paused;
@@ -96,22 +90,52 @@ fn look_is_at_some_jobs_in_turn() {
     let (mut planning, _) = core.begin(NOW, resume_ns, new_threads, Followed::default());
     core.plan(&mut planning);
     core.publish(planning, &BTreeSet::new(), &BTreeSet::new(), 0.0, || 30_000);
+    assert!(core.planned_gangs().iter().copied().eq((1..=raised).map(JobId)));
+    assert_eq!(core.strays_due(NOW), []);
+    core
+}
+
+/// The longest time from one look at a job to the next one, of the raised and of the others, in
+/// looks for ten seconds that take so long for each job.
+fn longest_ns(core: &mut Conductor, job_ns: u64) -> [u64; 2] {
     let planned = core.planned_gangs().clone();
-    assert!(planned.len() > JOBS_AT_ONCE, "{}", planned.len());
-    let (mut now, mut seen) = (NOW, BTreeSet::new());
-    assert_eq!(core.strays_due(now), []);
-    for looks in 1.. {
-        let at = look(&mut core, &mut now);
-        let threads = |id: &JobId| core.jobs()[id].home.as_ref().unwrap().members.threads().len();
-        let threads: usize = at.iter().map(threads).sum();
-        assert!(at.len() <= JOBS_AT_ONCE && threads <= 2 * 4096, "{}, {threads}", at.len());
-        let of_raised = at.iter().filter(|id| planned.contains(id)).count();
-        assert!(of_raised > 0 && of_raised < at.len(), "{at:?}");
-        seen.extend(at);
-        if seen == jobs {
-            break;
+    let mut now = NOW;
+    let mut last: BTreeMap<JobId, u64> = core.jobs().keys().map(|&id| (id, NOW.utc_ns)).collect();
+    let (mut longest, mut spent_ns) = ([0; 2], 0);
+    while now.utc_ns < NOW.utc_ns + 10_000 * MS {
+        let jobs = look(core, &mut now, job_ns);
+        spent_ns += job_ns * jobs.len() as u64;
+        assert!(!jobs.is_empty() && spent_ns * 20 <= now.utc_ns - NOW.utc_ns + 20 * LOOK_NS);
+        for id in jobs {
+            let after_ns = now.utc_ns - last.insert(id, now.utc_ns).unwrap();
+            let longest = &mut longest[usize::from(!planned.contains(&id))];
+            *longest = after_ns.max(*longest);
         }
-        assert!(looks < 20, "{seen:?}");
+    }
+    let of_last = last.into_iter().map(|(id, at_ns)| (planned.contains(&id), now.utc_ns - at_ns));
+    for (is_raised, after_ns) in of_last {
+        let longest = &mut longest[usize::from(!is_raised)];
+        *longest = after_ns.max(*longest);
+    }
+    longest
+}
+
+#[test]
+fn each_raised_gang_is_looked_at_within_100_ms() {
+    for (others, job_ns) in [(0, 5_000), (1_000, 5_000), (1_000, 7_500), (0, 1_000)] {
+        let [of_raised, of_others] = longest_ns(&mut with_jobs(200, others), job_ns);
+        assert!(of_raised <= 100 * MS, "{others} others, {job_ns}: {of_raised}");
+        // Of each look they have a quarter.
+        assert!(of_others <= 2_000 * MS, "{of_others}");
+    }
+}
+
+#[test]
+fn gangs_that_take_longer_have_their_turns() {
+    for job_ns in [50_000, 2 * LOOK_NS] {
+        let [of_raised, of_others] = longest_ns(&mut with_jobs(12, 12), job_ns);
+        assert!(of_raised <= 24 * 20 * (job_ns + LOOK_NS), "{job_ns}: {of_raised}");
+        assert!(of_others <= 48 * 20 * (job_ns + LOOK_NS), "{job_ns}: {of_others}");
     }
 }
 

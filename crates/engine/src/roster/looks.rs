@@ -22,6 +22,9 @@ pub const CPUS_SEEN_AGAIN: usize = 64;
 /// program becomes another user's only where the machine's administrator has provided for that.
 const OWNERS_SEEN_AGAIN: usize = 16;
 
+/// Processes that a look for those of others is at: a call each, of a microsecond.
+pub const OWNERS_AT_ONCE: usize = 128;
+
 /// Some threads of a job, which stand for all.
 #[derive(Clone, Debug)]
 pub struct Part {
@@ -75,6 +78,23 @@ impl Roster {
         !self.suspects.is_empty()
     }
 
+    /// Whether the owner of some process is another one than it is known to be: to be read again
+    /// then. Of more than [`OWNERS_AT_ONCE`] so many are looked at in turn.
+    pub fn may_be_foreign(&mut self, proc_root: &Path) -> bool {
+        let Some(owner_uid) = self.owner_uid else { return false };
+        let became_other = |&pid: &u32| {
+            let was_foreign = self.are_foreign.get(&pid) == Some(&true);
+            if !was_foreign && process::files_uid(proc_root, pid) == Some(owner_uid) {
+                return false;
+            }
+            let is_foreign = owner(proc_root, pid).map(|of| of.is_foreign_to(owner_uid));
+            is_foreign.is_some_and(|is_foreign| is_foreign != was_foreign)
+        };
+        let looked_at = self.became.next(&self.pids, OWNERS_AT_ONCE).copied();
+        self.became_other = looked_at.filter(became_other).collect();
+        !self.became_other.is_empty()
+    }
+
     /// Whether the group has lost a thread that lives on: to be read again then.
     pub fn has_lost(&mut self, members: &Members) -> bool {
         let Kind::Cgroup { threads, expected, .. } = &self.kind else { return false };
@@ -116,9 +136,9 @@ impl Roster {
         }
     }
 
-    /// A program may become another user's at any moment. Processes that are new are looked at, and
-    /// some of the others in turn: a look is a file of /proc, so that threads have none of their
-    /// own. True where some thread is to be scheduled otherwise.
+    /// A program may become another user's at any moment. Processes that are new are looked at,
+    /// those that may have become another's, and some of the others in turn: a look is a file of
+    /// /proc, so that threads have none of their own. True where some thread is to be scheduled otherwise.
     pub(super) fn note_owners(
         &mut self,
         members: &mut Members,
@@ -147,7 +167,9 @@ impl Roster {
                 is_other |= is_foreign && note(pid, true);
             }
         }
-        for &pid in self.owners.next(&self.pids, OWNERS_SEEN_AGAIN) {
+        let became_other = std::mem::take(&mut self.became_other);
+        let in_turn = self.owners.next(&self.pids, OWNERS_SEEN_AGAIN);
+        for &pid in became_other.iter().chain(in_turn) {
             let Some(is_foreign) = is_foreign(pid) else { continue };
             let was_foreign = self.are_foreign.insert(pid, is_foreign) == Some(true);
             if is_foreign || was_foreign {

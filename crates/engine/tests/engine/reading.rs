@@ -309,6 +309,44 @@ fn owners_are_read_of_processes_alone() {
 }
 
 #[test]
+fn each_of_many_processes_that_changes_owner_is_found() {
+    let processes: Vec<Parked> = (0..200).map(|_| Parked::ordinary()).collect();
+    let processes: Vec<&Parked> = processes.iter().collect();
+    let pids = sorted(&processes);
+    let mut job = Job::start(Attributes::other(0), thread::affinity(0).unwrap());
+    job.roster.owner_uid = Some(1000);
+    let proc_root = tempfile::tempdir().unwrap();
+    let is_of = |pid: u32, uid: u32| {
+        let of_process = proc_root.path().join(pid.to_string());
+        fs::create_dir_all(of_process.join(format!("task/{pid}"))).unwrap();
+        let text = format!("Tgid:\t{pid}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n");
+        fs::write(of_process.join("status"), text).unwrap();
+    };
+    pids.iter().for_each(|&pid| is_of(pid, 1000));
+    let list: String = pids.iter().map(|pid| format!("{pid}\n")).collect();
+    for file in ["cgroup.threads", "cgroup.procs"] {
+        fs::write(job.directory.path().join(file), &list).unwrap();
+    }
+    job.roster.refresh(&mut job.members, proc_root.path()).unwrap();
+    for at in [199, 0, 100] {
+        for uid in [1001, 1000] {
+            let mut look = || job.roster.may_be_foreign(proc_root.path());
+            assert!(!look() && !look(), "{at}: all are as they are known to be");
+            is_of(pids[at], uid);
+            assert!(look() || look(), "{at}: two looks are at all of them");
+            assert!(job.roster.refresh(&mut job.members, proc_root.path()).unwrap());
+            let foreign = job.members.threads().iter().filter(|thread| thread.is_foreign);
+            let foreign: Vec<u32> = foreign.map(|thread| thread.tid).collect();
+            assert_eq!(foreign, if uid == 1001 { vec![pids[at]] } else { vec![] });
+        }
+    }
+    job.roster.owner_uid = None;
+    is_of(pids[0], 1001);
+    let looks = [(); 2].map(|()| job.roster.may_be_foreign(proc_root.path()));
+    assert_eq!(looks, [false; 2], "to root nobody is foreign");
+}
+
+#[test]
 fn nobody_waits_for_a_file_to_read_single_threads() {
     let (stays, ends) = (Parked::ordinary(), Parked::ordinary());
     let proc_root = tempfile::tempdir().unwrap();

@@ -16,6 +16,7 @@
 //! only.
 
 mod look;
+mod outside;
 
 use std::{
     collections::BTreeMap,
@@ -110,6 +111,7 @@ fn of_everything(daemon: &Daemon) -> Result<Found, Error> {
         thread::sleep(Duration::from_nanos(slice_ns / 4 * 3).clamp(least, most));
     }
     violations.extend(ledger.violations());
+    violations.extend(outside::violations(daemon)?);
     Ok((plans + subjects, violations))
 }
 

@@ -12,13 +12,15 @@
 //! end.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, mpsc::Receiver},
     thread::JoinHandle,
     time::Duration,
 };
 
-use gang_conductor::{Due, Followed, Looked, Measured, NewThreads, Now, crowding, turns::Turns};
+use gang_conductor::{
+    Due, Followed, Looked, Measured, NewThreads, Now, crowding, strays::LOOK_NS, turns::Turns,
+};
 use gang_engine::{
     bound::Linux,
     guardian,
@@ -26,7 +28,7 @@ use gang_engine::{
     timing,
 };
 use gang_linux::{clock, clock::Alarm, process::Census, sched};
-use gang_schedule::JobId;
+use gang_schedule::{JobId, UserId};
 use gang_timetable::{Switchers, priority};
 
 use crate::{
@@ -209,7 +211,7 @@ impl Conductor {
         let before_ns = clock::thread_cpu_ns();
         let new_threads = self.new_threads().and(astray);
         self.looks_ns = clock::thread_cpu_ns() - began_ns;
-        let has_new_threads = !new_threads.is_none();
+        let payers = self.accounts_of(&new_threads);
         match self.state.core.due(now, self.survey.due_in_ns(), beat_ns, new_threads) {
             Due::Sleep(sleep_ns) => return sleep_ns,
             Due::Look => self.look(),
@@ -218,9 +220,7 @@ impl Conductor {
                     self.look();
                 }
                 self.plan(now, resume_ns, new_threads);
-                if has_new_threads {
-                    self.looked_for_new_threads(before_ns);
-                }
+                self.looked_for_new_threads(payers, before_ns);
             }
         }
         0
@@ -272,19 +272,27 @@ impl Conductor {
     /// Reads the jobs again that threads left by themselves, or whose threads went to other CPUs,
     /// where it is time to look. Returns those with threads that stand otherwise because of that.
     fn look_for_strays(&mut self, now: Now) -> BTreeSet<JobId> {
-        let jobs = self.state.core.strays_due(now);
-        if jobs.is_empty() {
+        let due = self.state.core.strays_due(now);
+        if due.is_empty() {
             return BTreeSet::new();
         }
-        let before_ns = clock::thread_cpu_ns();
+        let began_ns = clock::thread_cpu_ns();
+        let spent_ns = || clock::thread_cpu_ns() - began_ns;
         let is_behind = self.followed().is_behind;
-        let is_astray = |&id: &JobId| {
+        let (mut jobs, mut astray) = (Vec::new(), BTreeSet::new());
+        for &id in &due {
+            if spent_ns() >= LOOK_NS {
+                break;
+            }
+            jobs.push(id);
             let state = &mut self.state;
-            (state.core.is_just_released(id) || state.may_be_astray(id)) && self.read_planned(id)
-        };
-        let astray = jobs.iter().copied().filter(is_astray).collect();
-        let spent_ns = clock::thread_cpu_ns() - before_ns;
-        let looked = Looked { jobs, astray, spent_ns, is_behind };
+            if (state.core.is_just_released(id) || state.may_be_astray(id)) && self.read_planned(id)
+            {
+                astray.insert(id);
+            }
+        }
+        let has_stopped = jobs.len() < due.len();
+        let looked = Looked { jobs, has_stopped, astray, spent_ns: spent_ns(), is_behind };
         self.state.core.looked_for_strays(now, &looked);
         looked.astray
     }
@@ -307,24 +315,55 @@ impl Conductor {
     /// The gangs with threads that no timetable has. Where a thread was started somewhere, and a
     /// look is due, the gangs in their slots are read again.
     fn new_threads(&mut self) -> NewThreads {
-        if !self.thread_starts.take(clock::monotonic_ns()) {
+        let now_ns = clock::monotonic_ns();
+        if self.thread_starts.due_in_ns(now_ns) != Some(0) {
             return NewThreads::None;
         }
-        let before_ns = clock::thread_cpu_ns();
-        let gangs: Vec<JobId> = self.state.core.planned_gangs().iter().copied().collect();
-        // Threads that a gang starts which is weighed as a whole stand as the gang does.
-        let core = &self.state.core;
-        let switched: BTreeSet<JobId> =
-            gangs.iter().copied().filter(|&id| core.is_switched_by_thread(id)).collect();
-        let came = gangs.into_iter().filter(|&id| self.read_planned(id));
-        let came: BTreeSet<JobId> = came.filter(|id| switched.contains(id)).collect();
-        self.looked_for_new_threads(before_ns);
-        if came.is_empty() { NewThreads::None } else { NewThreads::Of(came) }
+        let mut gangs = self.gangs_by_account();
+        let due = self.thread_starts.take(now_ns, gangs.keys().copied());
+        let mut all_came = BTreeSet::new();
+        for account in due {
+            let before_ns = clock::thread_cpu_ns();
+            // Threads that a gang starts which is weighed as a whole stand as the gang does.
+            for id in gangs.remove(&account).unwrap_or_default() {
+                let is_switched = self.state.core.is_switched_by_thread(id);
+                if self.read_planned(id) && is_switched {
+                    all_came.insert(id);
+                }
+            }
+            self.looked_for_new_threads([account].into(), before_ns);
+        }
+        if all_came.is_empty() { NewThreads::None } else { NewThreads::Of(all_came) }
     }
 
-    /// Charges the look for new threads, with the thread's CPU time since a moment.
-    fn looked_for_new_threads(&mut self, before_ns: u64) {
-        self.thread_starts.looked(clock::monotonic_ns(), clock::thread_cpu_ns() - before_ns);
+    /// The gangs in the plans, by the account that they are on.
+    fn gangs_by_account(&self) -> BTreeMap<UserId, Vec<JobId>> {
+        let core = &self.state.core;
+        let mut gangs: BTreeMap<UserId, Vec<JobId>> = BTreeMap::new();
+        for job in core.planned_gangs().iter().filter_map(|id| core.jobs().get(id)) {
+            gangs.entry(core.account_of(job.owner_uid)).or_default().push(job.id);
+        }
+        gangs
+    }
+
+    fn accounts_of(&self, new_threads: &NewThreads) -> BTreeSet<UserId> {
+        let NewThreads::Of(jobs) = new_threads else { return BTreeSet::new() };
+        let core = &self.state.core;
+        let jobs = jobs.iter().filter_map(|id| core.jobs().get(id));
+        jobs.map(|job| core.account_of(job.owner_uid)).collect()
+    }
+
+    /// Charges a look for new threads, or plans for them, to accounts, with the thread's CPU time
+    /// since a moment.
+    fn looked_for_new_threads(&mut self, payers: BTreeSet<UserId>, before_ns: u64) {
+        if payers.is_empty() {
+            return;
+        }
+        let (now_ns, cost_ns) = (clock::monotonic_ns(), clock::thread_cpu_ns() - before_ns);
+        let accounts = self.gangs_by_account().len();
+        for account in payers {
+            self.thread_starts.looked(account, accounts, now_ns, cost_ns);
+        }
     }
 
     fn log_failures(&mut self) {

@@ -109,14 +109,29 @@ impl State {
         strays.iter().copied().filter(is_stray).collect()
     }
 
-    /// Whether a job has lost a thread that lives on, or one of its threads chose other CPUs.
+    /// Of these threads, those that no job has, and that are not being lowered as strays.
+    pub fn outside_of_jobs(&self, tids: Vec<u32>) -> BTreeSet<u32> {
+        let mut outside = self.core.of_no_job(tids.into_iter().collect());
+        for of in self.registry.jobs.values() {
+            for stray in of.roster.strays_on_file() {
+                outside.remove(&stray);
+            }
+        }
+        outside
+    }
+
+    /// Whether a job has lost a thread that lives on, or one of its threads chose other CPUs, or one
+    /// of its processes has another owner now.
     pub fn may_be_astray(&mut self, id: JobId) -> bool {
         let can_fill = self.backend().can_fill();
         let home = self.core.jobs().get(&id).and_then(|job| job.home.as_ref());
         let Some((home, of)) = home.zip(self.registry.jobs.get_mut(&id)) else { return false };
         let (roster, members) = (&mut of.roster, &home.members);
         let all = members.threads().len() > CPUS_SEEN_AGAIN && self.measured.leaves_row(id);
-        roster.has_lost(members) || (can_fill && roster.may_have_moved(members, all))
+        let has_moved = can_fill && roster.may_have_moved(members, all);
+        // Each of them names those that the next reading begins with.
+        let has_other_owner = roster.may_be_foreign(&self.roots.proc);
+        has_moved || has_other_owner || roster.has_lost(members)
     }
 
     /// The members of all jobs but one.

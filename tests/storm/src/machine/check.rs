@@ -68,6 +68,29 @@ impl Machine {
         wrong.into_iter().for_each(|what| self.violation(what));
     }
 
+    /// Processes that became another user's before a moment (monotonic) are not raised in the name
+    /// of their job's owner.
+    pub fn check_foreign(&mut self, before_ns: u64) {
+        let mut wrong = Vec::new();
+        for (&tid, thread) in &self.threads {
+            let process = &self.processes[&thread.pid];
+            let is_old = process.became_ns.is_some_and(|at_ns| at_ns < before_ns);
+            let now = &self.model.attributes[&tid];
+            if !is_old || !is_raised(now) || self.is_its_own(tid) {
+                continue;
+            }
+            let owner_uid = self.record_of(tid).map_or(0, |record| record.owner_uid);
+            if self.is_foreign(tid, owner_uid) {
+                wrong.push(format!(
+                    "who becomes another's is soon left alone: thread {tid} of user {} has {now:?} \
+                     in a job of user {owner_uid}",
+                    process.uid
+                ));
+            }
+        }
+        wrong.into_iter().for_each(|what| self.violation(what));
+    }
+
     /// No thread is raised whose job is not on file, whoever has raised it.
     pub fn check_raised(&mut self) {
         let is_stray = |tid: &&u32| {

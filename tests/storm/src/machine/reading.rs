@@ -110,9 +110,20 @@ impl Machine {
             roster.found.extend(found);
             self.file_members(job, members, roster);
         }
+        // New ones, those that may have become another user's, and one of the others in turn.
+        let mut looked_at = std::mem::take(&mut roster.became_other);
+        let pids = tids.iter().filter_map(|tid| self.threads.get(tid)).map(|thread| thread.pid);
+        let pids: BTreeSet<u32> = pids.collect();
+        let next = pids.iter().copied().find(|&pid| pid > roster.owner_turn);
+        roster.owner_turn = next.unwrap_or(0);
+        looked_at.extend(next.into_iter().chain(pids.difference(&roster.owners_seen).copied()));
+        roster.owners_seen = pids;
         for &tid in &tids {
             let (is_foreign, is_new) = (self.is_foreign(tid, owner_uid), new.contains(&tid));
-            is_other |= members.note_owner(tid, is_foreign, is_new);
+            let pid = self.threads.get(&tid).map(|thread| thread.pid);
+            if is_new || pid.is_some_and(|pid| looked_at.contains(&pid)) {
+                is_other |= members.note_owner(tid, is_foreign, is_new);
+            }
         }
         is_other |= had_foreign && !members.has_foreign_that_run();
         if !members.stops_foreign {

@@ -9,7 +9,8 @@ use super::{World, time::STEP_SHOWS_NS};
 /// Plans that stood as the CPUs of a gang's threads changed are over then.
 pub(super) const SETTLED_NS: u64 = 700_000_000;
 
-/// Threads that leave their job by themselves are lowered within this time.
+/// Threads that leave their job by themselves, or become another user's, are lowered within this
+/// time.
 const STRAYS_NS: u64 = 100_000_000;
 
 /// For so long the shares of gangs are looked at.
@@ -104,6 +105,7 @@ impl World {
         if calm_ns < self.now.monotonic_ns && self.dies_after.is_none() {
             let before_ns = self.now.monotonic_ns - STRAYS_NS;
             machine.check_strays(before_ns, |tid| !daemon.core.is_of_no_job(tid));
+            machine.check_foreign(before_ns);
         }
         let (core, config) = (&daemon.core, daemon.core.published_config());
         let is_followed = daemon.lanes.iter().all(|lane| {

@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gang_conductor::{Counted, Eligibility, Followed, Looked, Now};
+use gang_conductor::{Counted, Eligibility, Followed, Looked, Now, strays::LOOK_NS};
 use gang_schedule::JobId;
 use gang_timetable::{Action, Group, Runnable, record::Placement};
 
 use super::{Daemon, Lane, MS, USERS};
 use crate::machine::Machine;
 
-/// The CPU time that a look at one job for strays takes.
-const LOOK_AT_JOB_NS: u64 = 20_000;
+/// The CPU time that a look at one job for strays takes: not all jobs have their turn in one look.
+const LOOK_AT_JOB_NS: u64 = 40_000;
 
 impl Daemon {
     pub(super) fn followed(&self) -> Followed {
@@ -91,22 +91,26 @@ impl Daemon {
     /// Where it is time to look, reads the jobs again that threads left by themselves.
     /// Returns those with threads that stand otherwise because of that.
     pub(super) fn look_for_strays(&mut self, machine: &mut Machine, now: Now) -> BTreeSet<JobId> {
-        let jobs = self.core.strays_due(now);
+        let mut jobs = self.core.strays_due(now);
         if jobs.is_empty() {
             return BTreeSet::new();
         }
-        let spent_ns = LOOK_AT_JOB_NS * jobs.len() as u64;
+        let count = jobs.len();
+        jobs.truncate(LOOK_NS.div_ceil(LOOK_AT_JOB_NS) as usize);
+        let (has_stopped, spent_ns) = (jobs.len() < count, LOOK_AT_JOB_NS * jobs.len() as u64);
         let is_behind = self.followed().is_behind;
         let is_astray = |&job: &JobId| {
-            let members = self.core.jobs()[&job].home.as_ref().map(|home| &home.members);
-            let Some(members) = members else { return false };
+            let of = &self.core.jobs()[&job];
+            let Some(members) = of.home.as_ref().map(|home| &home.members) else { return false };
+            let became_other = machine.have_other_owner(members, of.owner_uid);
             let mut tids = members.threads().iter().map(|it| it.tid);
             let is_astray = |tid| machine.is_outside(job, tid) || machine.has_moved(members, tid);
-            (self.core.is_just_released(job) || tids.any(is_astray))
-                && self.read_planned(machine, job)
+            let is_astray = !became_other.is_empty() || tids.any(is_astray);
+            self.rosters.entry(job).or_default().became_other = became_other;
+            (self.core.is_just_released(job) || is_astray) && self.read_planned(machine, job)
         };
         let astray = jobs.iter().copied().filter(is_astray).collect();
-        let looked = Looked { jobs, astray, spent_ns, is_behind };
+        let looked = Looked { jobs, has_stopped, astray, spent_ns, is_behind };
         self.core.looked_for_strays(now, &looked);
         looked.astray
     }

@@ -398,7 +398,8 @@ impl World {
                 let mut machine = self.machine.borrow_mut();
                 let pid = nth(machine.processes.keys(), a);
                 if let Some(pid) = pid.filter(|&pid| !machine.stands_still(pid)) {
-                    machine.become_other(pid, USERS[usize::from(b) % USERS.len()]);
+                    let uid = USERS[usize::from(b) % USERS.len()];
+                    machine.become_other(pid, uid, self.now.monotonic_ns);
                 }
             }
             Kind::Use | Kind::Idle | Kind::Widen => self.see(kind, a),

@@ -438,7 +438,12 @@ impl Conductor {
                 && match self.eligibility(job) {
                     Eligibility::Asleep => true,
                     Eligibility::TooManyThreads => !job.activity.awake,
-                    _ => false,
+                    Eligibility::Suspended
+                    | Eligibility::Starting
+                    | Eligibility::NotScheduled
+                    | Eligibility::TooFewCpus
+                    | Eligibility::Unplaceable
+                    | Eligibility::TakesTurns => false,
                 }
         };
         self.jobs.values().filter(unused).map(|job| job.id).collect()

@@ -1,5 +1,5 @@
-//! Whether a job takes turns, and if not, why. Everything that depends on it matches on
-//! [`Eligibility`].
+//! Whether a job takes turns, and if not, why. A rule that treats several reasons otherwise names
+//! each of them in a match; a rule for one reason compares with it.
 
 use gang_schedule::Policy;
 

@@ -209,7 +209,12 @@ impl Job {
         match self.eligibility(machine) {
             Eligibility::TooManyThreads => !fill,
             Eligibility::Unplaceable => true,
-            _ => self.spec.policy != Policy::Gang,
+            Eligibility::Suspended
+            | Eligibility::Starting
+            | Eligibility::Asleep
+            | Eligibility::NotScheduled
+            | Eligibility::TooFewCpus
+            | Eligibility::TakesTurns => self.spec.policy != Policy::Gang,
         }
     }
 

@@ -766,10 +766,9 @@ impl World {
     }
 
     fn ask(&mut self, at: usize, wish: Wish) {
-        if let Wish::Remove { job } = &wish
-            && let Some(nonce) = self.reference.job(*job).map(|(_, it)| it.nonce.clone())
-        {
-            self.end(at, &nonce);
+        if let Wish::Remove { job } = &wish {
+            let nonce = self.reference.job(*job).map(|(_, it)| it.nonce.clone());
+            nonce.iter().for_each(|nonce| self.end(at, nonce));
         }
         let host = &mut self.hosts[at];
         if let Wish::Register(job) = &wish {

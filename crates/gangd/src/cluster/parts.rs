@@ -48,8 +48,8 @@ struct Here {
 struct Keeper {
     daemon: Arc<Daemon>,
     shared: Arc<Shared>,
-    /// When jobs were told to end, by their nonces.
-    told: BTreeMap<String, Instant>,
+    /// When jobs began to end, by their nonces.
+    ending: BTreeMap<String, Instant>,
     /// The uids of names.
     uids: BTreeMap<String, (Instant, Option<u32>)>,
 }
@@ -62,7 +62,7 @@ pub fn start(daemon: &Arc<Daemon>, shared: &Arc<Shared>) -> std::io::Result<Join
 }
 
 fn keep(daemon: &Weak<Daemon>, shared: &Arc<Shared>) {
-    let (mut told, mut uids) = (BTreeMap::new(), BTreeMap::new());
+    let (mut ending, mut uids) = (BTreeMap::new(), BTreeMap::new());
     let mut priority = None;
     let mut next_in = AGAIN;
     let mut looked: Option<Instant> = None;
@@ -86,7 +86,7 @@ fn keep(daemon: &Weak<Daemon>, shared: &Arc<Shared>) {
         let (Some(wanted), Some(daemon)) = (&seen, daemon.upgrade()) else { continue };
         let own = || ThreadPriority::of(&daemon.client_priority.of_its_own(), None);
         priority.get_or_insert_with(own).renew();
-        let mut keeper = Keeper { daemon, shared: shared.clone(), told, uids };
+        let mut keeper = Keeper { daemon, shared: shared.clone(), ending, uids };
         next_in = keeper.follow(wanted);
         let is_due = looked.is_none_or(|at| at.elapsed() >= LOOK);
         if is_due && shared.state().may_lapse(Instant::now()) {
@@ -94,7 +94,7 @@ fn keep(daemon: &Weak<Daemon>, shared: &Arc<Shared>) {
             // The link reads what others say, and notes which jobs have begun.
             keeper.daemon.cluster.get().map(super::Cluster::look);
         }
-        Keeper { told, uids, .. } = keeper;
+        Keeper { ending, uids, .. } = keeper;
     }
 }
 
@@ -136,22 +136,22 @@ impl Keeper {
             state.ranks.retain(is_left);
         }
         // Jobs that are over everywhere: processes that are left go on without gangd, unless they
-        // were told to end before.
-        let mut told: BTreeSet<String> = wanted.iter().map(|of| of.part.nonce.clone()).collect();
+        // began to end before.
+        let mut ending: BTreeSet<String> = wanted.iter().map(|of| of.part.nonce.clone()).collect();
         for (id, gone) in here {
             let is_held = self.shared.state().is_held(&gone.part.nonce, Instant::now());
             if !gone.has_processes {
                 if !is_held {
                     self.daemon.end_unstarted(id);
                 }
-            } else if self.told.contains_key(&gone.part.nonce) {
+            } else if self.ending.contains_key(&gone.part.nonce) {
                 if let Err(error) = self.kill(id, &gone.part, true) {
                     tracing::warn!(job = %id, why = reason(error), "a part is not killed");
                 }
-                told.insert(gone.part.nonce);
+                ending.insert(gone.part.nonce);
             }
         }
-        self.told.retain(|nonce, _| told.contains(nonce));
+        self.ending.retain(|nonce, _| ending.contains(nonce));
         next_in
     }
 
@@ -225,7 +225,7 @@ impl Keeper {
             self.daemon.end_unstarted(id);
             return Ok(());
         }
-        let since = *self.told.entry(part.nonce.clone()).or_insert_with(Instant::now);
+        let since = *self.ending.entry(part.nonce.clone()).or_insert_with(Instant::now);
         let signal = if since.elapsed() < TERM_FOR { Signal::TERM } else { Signal::KILL };
         let power = self.daemon.power_of(part.owner_uid);
         // Programs that stand still do not end.

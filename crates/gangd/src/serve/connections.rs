@@ -210,8 +210,18 @@ fn try_serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) -> anyhow::Res
 /// threads.
 fn is_urgent(method: &str) -> bool {
     let name = method.rsplit('.').next().unwrap_or_default();
-    ["Register", "AddProcess", "AddCaller", "GetSlotPage", "Suspend", "Resume", "Kill"]
-        .contains(&name)
+    let urgent = [
+        "Register",
+        "RegisterSpanning",
+        "GetHost",
+        "AddProcess",
+        "AddCaller",
+        "GetSlotPage",
+        "Suspend",
+        "Resume",
+        "Kill",
+    ];
+    urgent.contains(&name)
 }
 
 /// Waits for the first byte of a message; false where none came for long, or the client has gone.

@@ -165,7 +165,7 @@ const MISSING_MAX: usize = 64;
 const REASON_MAX: usize = 200;
 const REASONS_BYTES_MAX: usize = 24 << 10;
 /// The most bytes of what a host says of itself.
-const ALIVE_BYTES_MAX: usize = 64 << 10;
+const ALIVE_BYTES_MAX: usize = 256 << 10;
 
 impl Alive {
     /// The value of a host's key. One that cannot be read says that the host is alive, and no more:

@@ -151,6 +151,9 @@ impl Conductor {
     /// Of these threads, those that no job has: a stray of which that holds is one yet.
     pub fn of_no_job(&self, mut tids: BTreeSet<u32>) -> BTreeSet<u32> {
         for home in self.jobs.values().filter_map(|job| job.home.as_ref()) {
+            if tids.is_empty() {
+                break;
+            }
             let threads = home.members.threads();
             if threads.len() < tids.len() {
                 for thread in threads {

@@ -110,7 +110,9 @@ pub fn watch(roots: &Roots, store: &Store, mut daemon: impl Read + AsFd, silence
             "the daemon is gone: its jobs were released"
         );
     }
-    // Of another daemon, of owners that want the same, or missed: they are not changed.
+    // Of another daemon, of owners that want the same, or missed: they are not changed. All threads
+    // of a machine are many, and nobody waits for this.
+    let _ = sched::set(0, &sched::Attributes::other(0));
     if let Some(left) = still_raised(&thread::as_in_slot(&roots.proc).unwrap_or_default()) {
         tracing::warn!("{left}");
     }

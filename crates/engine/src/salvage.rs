@@ -9,7 +9,10 @@
 //! say where the job lives, the members on file ([`crate::pins`]) do: the group that they are in
 //! has the number of the job in its name. Members in no such group are released one by one.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
 
 use gang_linux::{
     Roots,
@@ -27,6 +30,12 @@ use crate::{
 };
 
 impl Unreadable {
+    /// Whether the text itself is none that this version knows. Otherwise the file could not be
+    /// read, and may be whole.
+    pub fn is_broken(&self) -> bool {
+        matches!(self.error.source.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof)
+    }
+
     /// A record of what can be known of the job; absent where nothing says where the job lives.
     pub fn salvage(&self, roots: &Roots, store: &Store) -> Option<Record> {
         let id = self.job?;
@@ -132,6 +141,19 @@ fn placement_of(id: u64, mut found: Value) -> Option<Placement> {
     if let Ok(placement) = serde_json::from_value(found.clone()) {
         return Some(placement);
     }
+    // A list that breaks off is good as far as it goes.
+    for (kind, list) in [("tree", "processes"), ("threads", "threads")] {
+        let shorten = |found: &mut Value| {
+            let entries = found.get_mut(kind)?.get_mut(list)?.as_array_mut()?;
+            entries.pop();
+            (!entries.is_empty()).then_some(())
+        };
+        while shorten(&mut found).is_some() {
+            if let Ok(placement) = serde_json::from_value(found.clone()) {
+                return Some(placement);
+            }
+        }
+    }
     let Value::Object(found) = found.get_mut(CGROUP)?.take() else { return None };
     let path = |field: &str| found.get(field).and_then(Value::as_str).map(PathBuf::from);
     let placement = at_group(id, path("group")?, path("cpu_group"));
@@ -197,6 +219,15 @@ fn placement_of_members(roots: &Roots, id: u64, pins: &Pins) -> Option<Placement
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn list_that_breaks_off_is_good_as_far_as_it_goes() {
+        let text = br#"{"id":7,"placement":{"tree":{"processes":[[12,345],[67,89],[10,2"#;
+        let placement = placement_of(7, fields(text).remove("placement").unwrap());
+        assert_eq!(placement, Some(Placement::Tree { processes: vec![(12, 345), (67, 89)] }));
+        let none = br#"{"id":7,"placement":{"tree":{"processes":[[12"#;
+        assert_eq!(fields(none).remove("placement").and_then(|it| placement_of(7, it)), None);
+    }
 
     fn cgroup() -> Placement {
         Placement::Cgroup {

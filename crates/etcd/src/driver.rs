@@ -413,11 +413,11 @@ impl Driver {
                 let from = snapshot.revision;
                 link.watch = Some(watch(&mut link.client, &keys.registry(), from).await?);
                 self.read(&snapshot);
-                self.too_much = 0;
                 self.host.link(Ok(()));
             }
             Request::ReadAlive => {
                 let alive = convert::read_alive(&mut link.client, &keys, bound).await?;
+                self.too_much = 0;
                 self.member.read_alive(self.host.now(), alive);
             }
             Request::Announce { key, value } => {

@@ -117,9 +117,13 @@ pub async fn leave(
                 return Err(LeaveError::Alive(host.clone()));
             }
             let drafted = leaves(&view, host, hosts).map_err(of_host(host))?;
-            next = next.or(Some((host, drafted)));
+            // The homes of jobs last: a kill stays on file until no other host is there to hear of it.
+            let homes = view.records(host).count();
+            if next.as_ref().is_none_or(|&(_, _, least)| homes < least) {
+                next = Some((host, drafted, homes));
+            }
         }
-        let Some((host, drafted)) = next else { return Ok(()) };
+        let Some((host, drafted, _)) = next else { return Ok(()) };
         match commit(&mut client, &drafted.txn, 0).await? {
             Outcome::Refused(why) => return Err(of_host(host)(Refused::Store(why))),
             Outcome::Unknown => return Err(of_host(host)(Refused::Unanswered)),

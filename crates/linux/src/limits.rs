@@ -129,6 +129,8 @@ pub struct CpuQuota {
     pub group_id: u64,
     /// Thousandths of a CPU, at least 1.
     pub cpu_permille: u32,
+    /// The period for which the kernel gives them at a time.
+    pub period_us: u32,
 }
 
 /// The least quota of CPU time on a group and those above it. The root of a hierarchy has none;
@@ -163,6 +165,7 @@ fn least_quota(
             limit: Limit { group: above.into(), name: file.into() },
             group_id: std::fs::metadata(above).ok()?.ino(),
             cpu_permille: permille.clamp(1, u32::MAX.into()) as u32,
+            period_us: period_us.clamp(1, u32::MAX.into()) as u32,
         })
     });
     // Of equal ones that of the group that has the others in it.

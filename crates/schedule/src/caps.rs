@@ -13,6 +13,8 @@
 //! slot from the allowance until one finds too few: that gang is *out*, and so are those after it.
 //! So a wide gang is not kept waiting for ever by narrow ones of the same holder. Groups come
 //! before users, so that a gang that is out of its group's quota takes nothing from its user's cap.
+//! One whose user has too little left takes nothing from its group. A slot costs a group no more
+//! than the kernel lets it have at a time, which is its quota for one of the kernel's periods.
 //!
 //! A user's slice adds his part of all CPUs. Less than a whole row is carried over, and he begins
 //! with that. A group's slice adds its quota. Less than a slot of its widest gang is carried over,
@@ -23,8 +25,11 @@
 //! never denied, since the job's other hosts do not know of the allowance.
 //!
 //! Properties: over any stretch of slices a user's local gangs are within one whole row of his cap,
-//! and those of a group within one slot of its widest gang of its quota. Each of them has slots,
-//! unless spanning jobs use the allowance up. Others have no less together than without caps.
+//! and those of a group within one slot of its widest gang of its quota, as slots cost. Each of
+//! them has slots, unless spanning jobs use the allowance up, or a gang of the same holder comes
+//! first for which there is never room. Others have no less together than without caps. Of quotas
+//! on several groups, one above the other, the least counts alone. What processes of a group use
+//! that are in no gang, and what its gangs fill, the kernel counts, and plans do not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,15 +61,25 @@ pub(crate) fn at_first(caps: &BTreeMap<UserId, u32>, machine: u32) -> BTreeMap<H
     caps.iter().map(|(&user, &permille)| (Holder::User(user), allowance(permille))).collect()
 }
 
-/// What a slot of a job costs.
-fn cost(job: &Job) -> i64 {
-    SLOT * i64::from(job.width())
+/// What a slot of so many CPUs costs a holder. A group has no more of a slot than its quota of a
+/// period, and then stands still.
+fn cost_of(job: &Job, cpus: i64, holder: Holder, slice_ns: u64) -> i64 {
+    let whole = SLOT * cpus;
+    let (Holder::Group(_), Some(quota)) = (holder, job.spec.quota) else { return whole };
+    let period_ns = u128::from(quota.period_us) * 1000;
+    let (slice_ns, permille) = (u128::from(slice_ns), u128::from(quota.cpu_permille.max(1)));
+    let most = permille * period_ns.max(slice_ns) / slice_ns;
+    whole.min(i64::try_from(most).unwrap_or(i64::MAX))
 }
 
-/// A job has a slot, which costs each of its holders as much.
-pub(crate) fn add_cost(costs: &mut BTreeMap<Holder, i64>, job: &Job) {
+fn cost(job: &Job, holder: Holder, slice_ns: u64) -> i64 {
+    cost_of(job, job.width().into(), holder, slice_ns)
+}
+
+/// A job has a slot, for which each of its holders pays.
+pub(crate) fn add_cost(costs: &mut BTreeMap<Holder, i64>, job: &Job, slice_ns: u64) {
     for holder in holders(job) {
-        *costs.entry(holder).or_default() += cost(job);
+        *costs.entry(holder).or_default() += cost(job, holder, slice_ns);
     }
 }
 
@@ -118,7 +133,8 @@ impl Schedule {
             let of = groups.entry(quota.group).or_insert(OfGroup { grant, widest: 0 });
             of.grant = of.grant.min(grant);
             if job.spec.policy == Policy::Gang {
-                of.widest = of.widest.max(cost(job));
+                let holder = Holder::Group(quota.group);
+                of.widest = of.widest.max(cost(job, holder, self.config.slice_ns));
             }
         }
         groups
@@ -130,7 +146,9 @@ impl Schedule {
             let Some(job) = self.jobs.get(&slot.job) else { continue };
             for holder in holders(job) {
                 if let Some(allowance) = self.allowances.get_mut(&holder) {
-                    *allowance = (*allowance - SLOT * slot.cpus.len() as i64).max(0);
+                    let cpus = slot.cpus.len() as i64;
+                    let cost = cost_of(job, cpus, holder, self.config.slice_ns);
+                    *allowance = (*allowance - cost).max(0);
                 }
             }
         }
@@ -155,15 +173,27 @@ impl Schedule {
                 if out.contains(&id) {
                     continue;
                 }
-                is_out |= cost(job) > left;
+                if is_group(&holder) && self.is_beyond_cap(job) {
+                    out.insert(id);
+                    continue;
+                }
+                let cost = cost(job, holder, self.config.slice_ns);
+                is_out |= cost > left;
                 if is_out {
                     out.insert(id);
                 } else {
-                    left -= cost(job);
+                    left -= cost;
                 }
             }
         }
         out
+    }
+
+    /// Whether a gang's user has too little for its slot, whoever else of his has one.
+    fn is_beyond_cap(&self, job: &Job) -> bool {
+        let holder = Holder::User(job.spec.user);
+        let left = self.allowances.get(&holder);
+        left.is_some_and(|&left| cost(job, holder, self.config.slice_ns) > left)
     }
 
     /// A gang that did not wait was owed nothing by the others of its user, or of its group.
@@ -181,12 +211,17 @@ impl Schedule {
         }
     }
 
-    /// The least virtual time among the other gangs of a holder.
+    /// The least virtual time among the other gangs of a holder that take turns; of all of them
+    /// where none does, so that a gang that comes meanwhile is not before them for long.
     fn least_beside(&self, id: JobId, holder: Holder) -> Option<u128> {
-        let is_other = |(other, job): &(&JobId, &Job)| {
-            **other != id && job.takes_turns() && holders(job).any(|it| it == holder)
+        let others = || {
+            let is_other = |(other, job): &(&JobId, &Job)| {
+                **other != id && holders(job).any(|it| it == holder)
+            };
+            self.jobs.iter().filter(is_other).map(|(_, job)| job)
         };
-        self.jobs.iter().filter(is_other).map(|(_, job)| vtime_of(job, holder)).min()
+        let in_turns = others().filter(|job| job.takes_turns()).map(|job| vtime_of(job, holder));
+        in_turns.min().or_else(|| others().map(|job| vtime_of(job, holder)).min())
     }
 
     /// A job is in another group from now on: as far as the least of the gangs there.

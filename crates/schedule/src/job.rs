@@ -103,6 +103,8 @@ pub struct Quota {
     pub group: u64,
     /// Thousandths of a CPU, at least 1.
     pub cpu_permille: u32,
+    /// The kernel gives the group so much at a time, for each of these periods.
+    pub period_us: u32,
 }
 
 /// A word that names no class or policy.

@@ -106,7 +106,7 @@ impl Schedule {
                     Who::Gang { job, in_row, .. } if *in_row => {
                         let by = turn::charge(&self.config, waiting.turn.stride, slice);
                         job.charge(slice, by);
-                        caps::add_cost(&mut costs, job);
+                        caps::add_cost(&mut costs, job, self.config.slice_ns);
                     }
                     Who::Gang { .. } => {}
                     Who::Rest(rest) => rest.vtime += turn::rest_stride(served, rest.weight),
@@ -190,7 +190,7 @@ impl Schedule {
                         let stride = waiting.turn.stride;
                         let by = turn::charge(&self.config, stride, current.slice);
                         job.charge(current.slice, by);
-                        caps::add_cost(&mut costs, job);
+                        caps::add_cost(&mut costs, job, self.config.slice_ns);
                     }
                 }
             }

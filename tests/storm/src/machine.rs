@@ -194,7 +194,7 @@ impl Machine {
     pub fn quota_of(&self, job: JobId) -> Option<Quota> {
         let group = job.0 % GROUPS;
         let cpu_permille = *self.quotas.get(&group)?;
-        Some(Quota { group, cpu_permille })
+        Some(Quota { group, cpu_permille, period_us: u32::MAX })
     }
 
     /// The quota of the group in which a job was called comes, changes or goes.

@@ -6,7 +6,7 @@ use gang_schedule::Quota;
 use crate::one::{JOB, NOW, in_state};
 
 fn quota(cpu_permille: u32) -> Option<Quota> {
-    Some(Quota { group: 7, cpu_permille })
+    Some(Quota { group: 7, cpu_permille, period_us: 100_000 })
 }
 
 /// The daemon reads the job's quota, so long after the beginning.

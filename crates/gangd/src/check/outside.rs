@@ -13,6 +13,7 @@ use gang_linux::process;
 use gang_protocol::v1;
 use gang_timetable::Backend;
 
+use super::PORTION;
 use crate::{daemon::Daemon, error::Error};
 
 /// How often a thread must be found, and how far the looks are apart.
@@ -44,18 +45,26 @@ pub fn violations(daemon: &Daemon) -> Result<Vec<v1::Violation>, Error> {
 
 fn look(daemon: &Daemon) -> Result<BTreeSet<u32>, Error> {
     let raised = thread::as_in_slot(&daemon.roots.proc).unwrap_or_default();
-    match raised.is_empty() {
-        true => Ok(BTreeSet::new()),
-        false => Ok(daemon.conductor.ask(move |state| state.outside_of_jobs(raised))?),
+    let mut outside = BTreeSet::new();
+    for portion in raised.chunks(PORTION) {
+        let portion = portion.to_vec();
+        outside.extend(daemon.conductor.ask(move |state| state.outside_of_jobs(portion))?);
     }
+    Ok(outside)
 }
 
 /// Whether another daemon runs that can be seen, besides this one's guardian.
 fn has_other_daemon(proc_root: &Path) -> bool {
+    let own_uid = rustix::process::geteuid().as_raw();
     let is_other = |&pid: &u32| {
+        // Others cannot raise threads, whatever they call themselves.
+        let may_raise = || {
+            let owner = process::owner(proc_root, pid);
+            owner.is_ok_and(|it| [0, own_uid].contains(&it.effective))
+        };
         let is_gangd = process::name(proc_root, pid).is_ok_and(|name| name == "[gangd]");
         let parent = || process::status(proc_root, pid).ok().map(|status| status.parent);
-        is_gangd && pid != id() && parent().is_some_and(|parent| parent != id())
+        is_gangd && pid != id() && may_raise() && parent().is_some_and(|parent| parent != id())
     };
     process::processes(proc_root).unwrap_or_default().iter().any(is_other)
 }

@@ -12,7 +12,7 @@
 //! end.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     sync::{Arc, mpsc::Receiver},
     thread::JoinHandle,
     time::Duration,
@@ -28,7 +28,7 @@ use gang_engine::{
     timing,
 };
 use gang_linux::{clock, clock::Alarm, process::Census, sched};
-use gang_schedule::{JobId, UserId};
+use gang_schedule::JobId;
 use gang_timetable::{Switchers, priority};
 
 use crate::{
@@ -211,7 +211,7 @@ impl Conductor {
         let before_ns = clock::thread_cpu_ns();
         let new_threads = self.new_threads().and(astray);
         self.looks_ns = clock::thread_cpu_ns() - began_ns;
-        let payers = self.accounts_of(&new_threads);
+        let has_new_threads = !new_threads.is_none();
         match self.state.core.due(now, self.survey.due_in_ns(), beat_ns, new_threads) {
             Due::Sleep(sleep_ns) => return sleep_ns,
             Due::Look => self.look(),
@@ -220,7 +220,9 @@ impl Conductor {
                     self.look();
                 }
                 self.plan(now, resume_ns, new_threads);
-                self.looked_for_new_threads(payers, before_ns);
+                if has_new_threads {
+                    self.looked_for_new_threads(before_ns);
+                }
             }
         }
         0
@@ -315,55 +317,24 @@ impl Conductor {
     /// The gangs with threads that no timetable has. Where a thread was started somewhere, and a
     /// look is due, the gangs in their slots are read again.
     fn new_threads(&mut self) -> NewThreads {
-        let now_ns = clock::monotonic_ns();
-        if self.thread_starts.due_in_ns(now_ns) != Some(0) {
+        if !self.thread_starts.take(clock::monotonic_ns()) {
             return NewThreads::None;
         }
-        let mut gangs = self.gangs_by_account();
-        let due = self.thread_starts.take(now_ns, gangs.keys().copied());
-        let mut all_came = BTreeSet::new();
-        for account in due {
-            let before_ns = clock::thread_cpu_ns();
-            // Threads that a gang starts which is weighed as a whole stand as the gang does.
-            for id in gangs.remove(&account).unwrap_or_default() {
-                let is_switched = self.state.core.is_switched_by_thread(id);
-                if self.read_planned(id) && is_switched {
-                    all_came.insert(id);
-                }
-            }
-            self.looked_for_new_threads([account].into(), before_ns);
-        }
-        if all_came.is_empty() { NewThreads::None } else { NewThreads::Of(all_came) }
-    }
-
-    /// The gangs in the plans, by the account that they are on.
-    fn gangs_by_account(&self) -> BTreeMap<UserId, Vec<JobId>> {
+        let before_ns = clock::thread_cpu_ns();
+        let gangs: Vec<JobId> = self.state.core.planned_gangs().iter().copied().collect();
+        // Threads that a gang starts which is weighed as a whole stand as the gang does.
         let core = &self.state.core;
-        let mut gangs: BTreeMap<UserId, Vec<JobId>> = BTreeMap::new();
-        for job in core.planned_gangs().iter().filter_map(|id| core.jobs().get(id)) {
-            gangs.entry(core.account_of(job.owner_uid)).or_default().push(job.id);
-        }
-        gangs
+        let switched: BTreeSet<JobId> =
+            gangs.iter().copied().filter(|&id| core.is_switched_by_thread(id)).collect();
+        let came = gangs.into_iter().filter(|&id| self.read_planned(id));
+        let came: BTreeSet<JobId> = came.filter(|id| switched.contains(id)).collect();
+        self.looked_for_new_threads(before_ns);
+        if came.is_empty() { NewThreads::None } else { NewThreads::Of(came) }
     }
 
-    fn accounts_of(&self, new_threads: &NewThreads) -> BTreeSet<UserId> {
-        let NewThreads::Of(jobs) = new_threads else { return BTreeSet::new() };
-        let core = &self.state.core;
-        let jobs = jobs.iter().filter_map(|id| core.jobs().get(id));
-        jobs.map(|job| core.account_of(job.owner_uid)).collect()
-    }
-
-    /// Charges a look for new threads, or plans for them, to accounts, with the thread's CPU time
-    /// since a moment.
-    fn looked_for_new_threads(&mut self, payers: BTreeSet<UserId>, before_ns: u64) {
-        if payers.is_empty() {
-            return;
-        }
-        let (now_ns, cost_ns) = (clock::monotonic_ns(), clock::thread_cpu_ns() - before_ns);
-        let accounts = self.gangs_by_account().len();
-        for account in payers {
-            self.thread_starts.looked(account, accounts, now_ns, cost_ns);
-        }
+    /// Charges the look for new threads, with the thread's CPU time since a moment.
+    fn looked_for_new_threads(&mut self, before_ns: u64) {
+        self.thread_starts.looked(clock::monotonic_ns(), clock::thread_cpu_ns() - before_ns);
     }
 
     fn log_failures(&mut self) {

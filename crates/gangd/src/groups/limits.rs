@@ -87,7 +87,11 @@ impl Cgroups {
         };
         // Not those that are effective: a CPU that is offline comes back.
         let possible = read(&self.roots.sys.join("devices/system/cpu"), "possible")?;
-        let within = |all: CpuSet, cpus: CpuSet| all.intersection(&cpus);
+        // A group that has none of its parent's has all of them, as the kernel does it.
+        let within = |all: CpuSet, cpus: CpuSet| match all.intersection(&cpus) {
+            none if none.is_empty() => all,
+            both => both,
+        };
         let of_v1 = self.hierarchies.v1.get("cpuset").zip(v1.filter(|group| group != "/"));
         if let Some((root, group)) = of_v1 {
             return Some(within(possible, read(&at(root, &group), "cpuset.cpus")?));
@@ -95,7 +99,9 @@ impl Cgroups {
         let Some(root) = self.root_of_v2() else { return Some(possible) };
         let group = at(root, &v2);
         let above = group.ancestors().take_while(|above| above.starts_with(root));
-        Some(above.filter_map(|above| read(above, "cpuset.cpus")).fold(possible, within))
+        let above: Vec<&Path> = above.collect();
+        let above = above.into_iter().rev().filter_map(|above| read(above, "cpuset.cpus"));
+        Some(above.fold(possible, within))
     }
 
     /// The limit on its processes that a job is to have in its own group. Absent where a group

@@ -17,7 +17,7 @@ use gang_linux::{
     cgroup::{self, Group},
     limits::{self, CpuQuota, Limit},
 };
-use gang_schedule::{JobId, Policy, Quota};
+use gang_schedule::{CpuSet, JobId, Policy, Quota};
 use gang_timetable::{Controls, record::Placement};
 use serde::Deserialize;
 
@@ -160,8 +160,21 @@ impl Cgroups {
         self.cpu_quota(placement).map(|quota| quota.limit.to_string()).or_else(is_barred)
     }
 
-    /// The quota of CPU time that binds a job where it lives: the least of both versions.
+    /// The quota of CPU time that binds a job where it lives: the least of both versions. One that
+    /// has all CPUs of the machine binds nobody.
     pub fn cpu_quota(&self, placement: &Placement) -> Option<CpuQuota> {
+        let online = || {
+            let online =
+                Group::at(self.roots.sys.join("devices/system/cpu")).read("online").ok()?;
+            Some(online.trim().parse::<CpuSet>().ok()?.len() as u64)
+        };
+        let binds = |quota: &CpuQuota| {
+            online().is_none_or(|online| u64::from(quota.cpu_permille) < 1000 * online)
+        };
+        self.quota_on_file(placement).filter(binds)
+    }
+
+    fn quota_on_file(&self, placement: &Placement) -> Option<CpuQuota> {
         match placement {
             Placement::Cgroup { group, cpu_group, cpu_origin, .. } => {
                 let v1 = cpu_group.as_ref().or(cpu_origin.as_ref());
@@ -207,9 +220,11 @@ impl Cgroups {
     /// The limits on CPU time where a job lives, as its members have them.
     pub fn note_cpu_limits(&self, controls: &mut Controls, placement: &Placement) {
         controls.kept_from_realtime = self.kept_from_realtime(placement).is_some();
-        controls.quota = self
-            .cpu_quota(placement)
-            .map(|of| Quota { group: of.group_id, cpu_permille: of.cpu_permille });
+        controls.quota = self.cpu_quota(placement).map(|of| Quota {
+            group: of.group_id,
+            cpu_permille: of.cpu_permille,
+            period_us: of.period_us,
+        });
     }
 
     /// The group of version 2 that a job has left, where a kill of it would not reach the job.

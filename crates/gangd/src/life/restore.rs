@@ -48,6 +48,11 @@ impl Daemon {
             return;
         };
         tracing::error!(%path, %reason, job = record.id, "a job is released and not scheduled");
+        // One that could not be read now may be whole: it is there for the next daemon.
+        if !file.is_broken() {
+            release::job(&self.roots, &self.jobs.files.store, &record);
+            return;
+        }
         self.clear_away(record);
     }
 

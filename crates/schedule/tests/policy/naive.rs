@@ -247,7 +247,13 @@ impl Naive {
         let others = self.jobs.iter();
         let others =
             others.filter(|it| it.id != id && it.spec.user == user && self.takes_turns(it));
-        let least = others.map(|job| job.own).min().unwrap_or(0);
+        let mut least = others.map(|job| job.own).min();
+        if least.is_none() {
+            let others = self.jobs.iter();
+            let others = others.filter(|it| it.id != id && it.spec.user == user);
+            least = others.map(|job| job.own).min();
+        }
+        let least = least.unwrap_or(0);
         let least_in_group = self.least_in_group(id).unwrap_or(0);
         let job = self.job(JobId(id)).unwrap();
         job.own = job.own.max(least);
@@ -258,9 +264,11 @@ impl Naive {
         let group = self.spec(id).quota?.group;
         let is_there = |it: &&Job| {
             let quota = it.spec.quota;
-            it.id != id && quota.is_some_and(|it| it.group == group) && self.takes_turns(it)
+            it.id != id && quota.is_some_and(|it| it.group == group)
         };
-        self.jobs.iter().filter(is_there).map(|job| job.in_group).min()
+        let there: Vec<&Job> = self.jobs.iter().filter(is_there).collect();
+        let in_turns = there.iter().filter(|job| self.takes_turns(job)).map(|job| job.in_group);
+        in_turns.min().or(there.iter().map(|job| job.in_group).min())
     }
 
     /// A job is bound by this quota from now on, in another group than before, or in the same.
@@ -286,8 +294,10 @@ impl Naive {
                 .collect();
             let least = jobs.iter().map(|job| job.spec.quota.unwrap().cpu_permille.max(1)).min();
             let gangs = jobs.iter().filter(|it| it.spec.policy == Policy::Gang);
-            let widths = gangs.filter(|it| self.has_place(it)).map(|it| self.width(&it.spec));
-            let most = 1000 * widths.max().unwrap_or(0) as i64 - 1;
+            let costs = gangs
+                .filter(|it| self.has_place(it))
+                .map(|it| self.cost_of_quota(it.spec.quota, self.width(&it.spec) as i64));
+            let most = costs.max().unwrap_or(0) - 1;
             (group, i64::from(least.unwrap()), most.max(0))
         };
         groups.into_iter().map(quota).collect()
@@ -762,10 +772,25 @@ impl Naive {
         let mut out = paid.to_vec();
         for &(group, left) in &self.of_quotas {
             let is_there = |job: &Job| job.spec.quota.is_some_and(|quota| quota.group == group);
-            out.extend(self.beyond(left, &out, is_there, |job| job.in_group));
+            // Who finds nothing of his user's cap takes nothing here.
+            let has_none = |job: &&Job| {
+                let cap = self.of_caps.iter().find(|(user, _)| *user == job.spec.user);
+                let cost = || 1000 * self.width(&job.spec) as i64;
+                let is_beyond = |left: i64| cost() > left;
+                is_there(job)
+                    && self.takes_turns(job)
+                    && cap.is_some_and(|&(_, left)| is_beyond(left))
+            };
+            let is_new = |job: &&Job| !out.contains(&job.id);
+            let none: Vec<u64> =
+                self.jobs.iter().filter(has_none).filter(is_new).map(|job| job.id).collect();
+            out.extend(none);
+            let cost = |job: &Job, width| self.cost_of_quota(job.spec.quota, width);
+            out.extend(self.beyond(left, &out, is_there, |job| job.in_group, cost));
         }
         for &(user, left) in &self.of_caps {
-            out.extend(self.beyond(left, &out, |job| job.spec.user == user, |job| job.own));
+            let whole = |_: &Job, width| 1000 * width;
+            out.extend(self.beyond(left, &out, |job| job.spec.user == user, |job| job.own, whole));
         }
         out.retain(|id| !paid.contains(id));
         out.sort();
@@ -780,6 +805,7 @@ impl Naive {
         without: &[u64],
         is_one: impl Fn(&Job) -> bool,
         had: impl Fn(&Job) -> u128,
+        cost: impl Fn(&Job, i64) -> i64,
     ) -> Vec<u64> {
         let (mut out, mut ended) = (vec![], false);
         let job = |one: &One| self.jobs.iter().find(|job| Some(job.id) == one.id).unwrap();
@@ -788,7 +814,7 @@ impl Naive {
             line.retain(|one| is_one(job(one)) && !without.contains(&job(one).id));
             line.sort_by_key(|one| (had(job(one)), one.id));
             for one in line {
-                left -= 1000 * one.width as i64;
+                left -= cost(job(&one), one.width as i64);
                 ended |= left < 0;
                 out.extend(one.id.filter(|_| ended));
             }
@@ -796,11 +822,20 @@ impl Naive {
         out
     }
 
+    /// A slot takes no more than the kernel gives at a time.
+    fn cost_of_quota(&self, quota: Option<Quota>, cpus: i64) -> i64 {
+        let Some(Quota { cpu_permille, period_us, .. }) = quota else { return 1000 * cpus };
+        let slice_ns = i128::from(self.config.slice_ns);
+        let at_a_time =
+            i128::from(cpu_permille.max(1)) * (1000 * i128::from(period_us)).max(slice_ns);
+        i128::min(1000 * i128::from(cpus), at_a_time / slice_ns) as i64
+    }
+
     fn pay(&mut self, id: u64) {
         let job = self.jobs.iter().find(|job| job.id == id).unwrap();
         let (user, quota) = (job.spec.user, job.spec.quota);
         let width = self.width(&job.spec) as i64;
-        self.pay_from_quota(quota, 1000 * width);
+        self.pay_from_quota(quota, self.cost_of_quota(quota, width));
         if let Some((_, left)) = self.of_caps.iter_mut().find(|(other, _)| *other == user) {
             *left -= 1000 * width;
         }
@@ -831,7 +866,8 @@ impl Naive {
             *left = (*left).min(most) + add;
         }
         for Slot { job, cpus } in &spanning {
-            self.pay_from_quota(self.spec(job.0).quota, 1000 * cpus.len() as i64);
+            let quota = self.spec(job.0).quota;
+            self.pay_from_quota(quota, self.cost_of_quota(quota, cpus.len() as i64));
             self.of_quotas.iter_mut().for_each(|(_, left)| *left = (*left).max(0));
             let user = self.spec(job.0).user;
             if let Some((_, left)) = self.of_caps.iter_mut().find(|(other, _)| *other == user) {

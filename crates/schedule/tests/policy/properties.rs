@@ -148,17 +148,23 @@ proptest! {
         }
     }
 
-    /// Over any stretch of slices, within a slot of the widest gang.
+    /// Over any stretch of slices, within a slot of the widest gang, as slots cost.
     #[test]
     fn groups_stay_within_their_quotas(mut schedule in random::steady()) {
         let mut groups: BTreeMap<u64, (i64, i64)> = BTreeMap::new();
         let machine = schedule.topology().len();
+        let slice_us = schedule.config().slice_ns as i64 / 1000;
+        let cost = |quota: Quota, cpus: i64| {
+            let period_us = i64::from(quota.period_us).max(slice_us);
+            let at_a_time = i64::from(quota.cpu_permille.max(1)) * period_us / slice_us;
+            at_a_time.min(1000 * cpus)
+        };
         for (_, spec) in schedule.jobs() {
             let Some(quota) = spec.quota else { continue };
             let permille = i64::from(quota.cpu_permille.max(1));
             let (least, widest) = groups.entry(quota.group).or_insert((permille, 0));
             *least = (*least).min(permille);
-            *widest = (*widest).max(1000 * i64::from(spec.cpus.min(machine)));
+            *widest = (*widest).max(cost(quota, i64::from(spec.cpus.min(machine))));
         }
         let mut over: BTreeMap<u64, i64> = groups.keys().map(|&group| (group, 0)).collect();
         for slice in 0..300 {
@@ -168,10 +174,12 @@ proptest! {
                     let quota = schedule.spec(slot.job).unwrap().quota;
                     quota.is_some_and(|quota| quota.group == *group)
                 };
-                let used: usize =
-                    plan.row.iter().filter(is_there).map(|slot| slot.cpus.len()).sum();
+                let cost = |slot: &Slot| {
+                    cost(schedule.spec(slot.job).unwrap().quota.unwrap(), slot.cpus.len() as i64)
+                };
+                let used: i64 = plan.row.iter().filter(is_there).map(cost).sum();
                 let (quota, widest) = groups[group];
-                *over = (*over).max(0) + 1000 * used as i64 - quota;
+                *over = (*over).max(0) + used - quota;
                 prop_assert!(*over <= widest, "group {group} is over by {over}");
             }
         }
@@ -189,7 +197,7 @@ proptest! {
         let config = Config { caps, ..Config::default() };
         let mut schedule = Schedule::new(config, Topology::flat(8)).unwrap();
         for (id, &cpus) in widths.iter().enumerate() {
-            let quota = Some(Quota { group: 7, cpu_permille: quota });
+            let quota = Some(Quota { group: 7, cpu_permille: quota, period_us: u32::MAX });
             let spec = Spec { user: UserId(id as u32 % 3), quota, ..Spec::new(cpus) };
             schedule.apply(Event::Arrived { job: JobId(id as u64), spec }).unwrap();
         }

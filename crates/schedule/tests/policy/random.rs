@@ -50,10 +50,14 @@ fn caps() -> impl Strategy<Value = std::collections::BTreeMap<UserId, u32>> {
 /// Groups of which some have quotas, of less than a CPU or of more than most machines have.
 pub fn quota() -> impl Strategy<Value = Option<Quota>> {
     let permille = prop_oneof![2 => 1u32..=1000, 2 => 1000u32..=6000, 1 => 0u32..=20_000];
+    // One period for each group, shorter than most slices, some of them, or far longer.
     let quota = (0u64..3, permille);
+    let period_us = |group: u64| [1_000, 100_000, 100_000_000][group as usize];
     prop_oneof![
         2 => Just(None),
-        1 => quota.prop_map(|(group, cpu_permille)| Some(Quota { group, cpu_permille })),
+        1 => quota.prop_map(move |(group, cpu_permille)| {
+            Some(Quota { group, cpu_permille, period_us: period_us(group) })
+        }),
     ]
 }
 

@@ -164,8 +164,12 @@ impl Session {
             }
             "quota" => {
                 let of = words.get("group").zip(words.get("of"));
-                let to =
-                    of.map(|(group, cpu_permille)| Quota { group: group.into(), cpu_permille });
+                let period_us = words.get("period").map_or(u32::MAX, |ms| ms * 1000);
+                let to = of.map(|(group, cpu_permille)| Quota {
+                    group: group.into(),
+                    cpu_permille,
+                    period_us,
+                });
                 said = self.event(Event::Limited { job: self.job(words.first), to });
                 words.done();
             }

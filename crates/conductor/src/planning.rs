@@ -334,7 +334,8 @@ impl Conductor {
         self.order(actions);
     }
 
-    fn is_to_be_restated(&self, job: JobId) -> bool {
+    /// The next timetable states how a job stands, whatever is known of it.
+    pub fn is_to_be_restated(&self, job: JobId) -> bool {
         self.has_new_members.contains(&job) || self.restated.contains(&job)
     }
 

@@ -151,6 +151,10 @@ impl World {
             if is_unpinning && !foreign.is_empty() {
                 continue;
             }
+            // A member was found to be its owner's again after the plans were made.
+            if job.suspended && core.is_to_be_restated(*id) {
+                continue;
+            }
             // No timetable has them any more. Those that are the owner's again are not read yet.
             seen.extend(foreign.into_iter().filter(|&tid| machine.is_foreign(tid, job.owner_uid)));
             // One that has just fallen asleep has its slot to the end.

@@ -84,12 +84,12 @@ fn registry_that_grows_too_much_is_read_again() {
 
 #[test]
 fn sign_of_life_that_is_too_long_is_a_fault_of_its_host() {
-    let missing: BTreeMap<u64, String> = [(1, "x".repeat(70_000))].into();
+    let missing: BTreeMap<u64, String> = [(1, "x".repeat(300_000))].into();
     let said = Alive::read(&encode(Alive { missing, threads: 7, ..Alive::default() }));
-    assert!(matches!(said.fault, Some(Fault::TooLong { bytes: 70_000.., max: 65_536 })));
+    assert!(matches!(said.fault, Some(Fault::TooLong { bytes: 300_000.., max: 262_144 })));
     assert_eq!((said.threads, said.missing.len()), (0, 0), "nothing of it is kept");
     let why = said.unwilling.unwrap();
-    assert!(why.contains("not used here: it has 70") && why.contains("65536"), "{why}");
+    assert!(why.contains("not used here: it has 300") && why.contains("262144"), "{why}");
     // A host that has a reason for each of its jobs stays within that, whatever is in them.
     let control = "\u{1}".repeat(1_000);
     let reasons = (0..5_000).map(|at| (JobId(at), control.clone())).collect();

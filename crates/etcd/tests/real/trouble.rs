@@ -26,7 +26,7 @@ fn full_etcd_costs_no_slot_and_takes_changes_once_it_has_room() {
     let mut at = 0;
     wait_until("it is full", || {
         at += 1;
-        let (key, value) = (format!("/other/{at}"), "x".repeat(100_000));
+        let (key, value) = (format!("/other/{at}"), "x".repeat(300_000));
         let ops = vec![Op::Put { key, value, leased: false }];
         let put = async {
             let mut client = address(&etcd).connect().await?;
@@ -82,8 +82,8 @@ fn registry_of_too_much_costs_no_slot_and_says_so() {
         });
         assert!(matches!(done, Ok(Outcome::Committed(_))), "{done:?}");
     };
-    put(keys.alive("rogue"), "x".repeat(100_000));
-    let bound = Bound { bytes: 200_000, ..Bound::default() };
+    put(keys.alive("rogue"), "x".repeat(300_000));
+    let bound = Bound { bytes: 400_000, ..Bound::default() };
     let [a, b] = ["a", "b"].map(|name| {
         let address = address(&etcd);
         let find: Find = Box::new(move || Ok(address.clone()));
@@ -96,12 +96,14 @@ fn registry_of_too_much_costs_no_slot_and_says_so() {
     let id = a.register(&job("one", &[("a", 1), ("b", 1)]));
     wait_until("b has the job, too", || b.cpus_of(id).is_some());
     let of_rogue = |it: &Alive| it.unwilling.clone();
-    let why = a.look(|it| it.alive().get("rogue").and_then(of_rogue)).expect("it is alive");
-    assert!(why.contains("100000 bytes, more than the 65536"), "{why}");
+    let rogue_says = || a.look(|it| it.alive().get("rogue").and_then(of_rogue));
+    wait_until("a hears of it", || rogue_says().is_some());
+    let why = rogue_says().unwrap();
+    assert!(why.contains("300000 bytes, more than the 262144"), "{why}");
     // Those of jobs are.
     let rogue = |at: u64| Key::Job { host: "rogue".to_owned(), job: JobId(id.0 + 1_000 + at) };
-    (0..4).for_each(|at| put(keys.of(&rogue(at)), long()));
-    let is_told = |it: &Running| it.away().is_some_and(|why| why.contains("has more than 0.19"));
+    (0..8).for_each(|at| put(keys.of(&rogue(at)), long()));
+    let is_told = |it: &Running| it.away().is_some_and(|why| why.contains("has more than 0.38"));
     wait_until("both say why", || is_told(&a) && is_told(&b));
     let refused = a.wish(Wish::Register(job("two", &[("a", 1), ("b", 1)])));
     assert!(matches!(refused, Err(Refused::Unreachable)), "{refused:?}");

@@ -185,8 +185,8 @@ impl Conductor {
         self.just_released.contains_key(&id)
     }
 
-    /// The jobs to look at for strays now, in this order, until [`LOOK_NS`] are spent; none where no
-    /// look is due. After the look, call [`Conductor::looked_for_strays`].
+    /// The jobs to look at for strays now, in this order, until [`LOOK_NS`] are spent; none where
+    /// no look is due. After the look, call [`Conductor::looked_for_strays`].
     pub fn strays_due(&mut self, now: Now) -> Vec<JobId> {
         let next_ns = self.look_for_strays_ns(now.utc_ns + LOOK_EVERY_NS, PERIOD_NS_MAX);
         self.looks.at_ns = self.looks.at_ns.or(next_ns).filter(|_| next_ns.is_some());

@@ -117,7 +117,8 @@ pub async fn leave(
                 return Err(LeaveError::Alive(host.clone()));
             }
             let drafted = leaves(&view, host, hosts).map_err(of_host(host))?;
-            // The homes of jobs last: a kill stays on file until no other host is there to hear of it.
+            // The homes of jobs last: a kill stays on file until no other host is there to hear
+            // of it.
             let homes = view.records(host).count();
             if next.as_ref().is_none_or(|&(_, _, least)| homes < least) {
                 next = Some((host, drafted, homes));

@@ -1,5 +1,5 @@
-//! `gang check` finds threads of no job that are as in a slot. In a file of its own, as long as whose
-//! tests run no other daemon does.
+//! `gang check` finds threads of no job that are as in a slot. In a file of its own, since no other
+//! daemon may run meanwhile.
 
 mod place;
 

@@ -370,7 +370,8 @@ impl Machine {
         owner_uid != 0 && process.is_some_and(|process| process.uid != owner_uid)
     }
 
-    /// Of the processes of a job's members, those whose owner is another one than it is known to be.
+    /// Of the processes of a job's members, those whose owner is another one than it is known to
+    /// be.
     pub fn have_other_owner(&self, members: &Members, owner_uid: u32) -> BTreeSet<u32> {
         let threads = members.threads().iter();
         let other = threads.filter(|it| it.is_foreign != self.is_foreign(it.tid, owner_uid));

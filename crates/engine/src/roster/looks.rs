@@ -138,7 +138,8 @@ impl Roster {
 
     /// A program may become another user's at any moment. Processes that are new are looked at,
     /// those that may have become another's, and some of the others in turn: a look is a file of
-    /// /proc, so that threads have none of their own. True where some thread is to be scheduled otherwise.
+    /// /proc, so that threads have none of their own. True where some thread is to be scheduled
+    /// otherwise.
     pub(super) fn note_owners(
         &mut self,
         members: &mut Members,

@@ -1,5 +1,5 @@
-//! `gang cluster`: a new cluster, its certificates, and hosts that leave it. The daemon's program does
-//! all of these, which talks to etcd.
+//! `gang cluster`: a new cluster, its certificates, and hosts that leave it. The daemon's program
+//! does all of these, which talks to etcd.
 
 use std::os::unix::process::CommandExt;
 

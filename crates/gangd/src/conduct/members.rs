@@ -120,8 +120,8 @@ impl State {
         outside
     }
 
-    /// Whether a job has lost a thread that lives on, or one of its threads chose other CPUs, or one
-    /// of its processes has another owner now.
+    /// Whether a job has lost a thread that lives on, or one of its threads chose other CPUs, or
+    /// one of its processes has another owner now.
     pub fn may_be_astray(&mut self, id: JobId) -> bool {
         let can_fill = self.backend().can_fill();
         let home = self.core.jobs().get(&id).and_then(|job| job.home.as_ref());

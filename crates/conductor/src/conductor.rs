@@ -220,7 +220,7 @@ impl Conductor {
         self.jobs.get_mut(&job).expect("the test has registered it")
     }
 
-    /// What a look at the processes of a job reads and writes; absent where the job has none.
+    /// The members that a look at the processes of a job reads and writes; absent where it has none.
     pub fn reading(&mut self, job: JobId) -> Option<Reading<'_>> {
         let job = self.jobs.get_mut(&job)?;
         let Home { placement, members, listeners, leaving, .. } = job.home.as_mut()?;
@@ -228,7 +228,7 @@ impl Conductor {
         Some(Reading { owner_uid, signals, placement, leaving, members, listeners })
     }
 
-    /// What came of a job of policy `auto`, to be noted; absent where the policy is another.
+    /// The decision on a job of policy `auto`, to be noted; absent where the policy is another.
     pub fn auto_mut(&mut self, job: JobId) -> Option<&mut Auto> {
         self.jobs.get_mut(&job)?.auto.as_mut()
     }

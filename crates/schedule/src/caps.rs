@@ -61,8 +61,8 @@ pub(crate) fn at_first(caps: &BTreeMap<UserId, u32>, machine: u32) -> BTreeMap<H
     caps.iter().map(|(&user, &permille)| (Holder::User(user), allowance(permille))).collect()
 }
 
-/// What a slot of so many CPUs costs a holder. A group has no more of a slot than its quota of a
-/// period, and then stands still.
+/// The cost of a slot of so many CPUs to a holder. A group has no more of a slot than its quota of
+/// a period, and then stands still.
 fn cost_of(job: &Job, cpus: i64, holder: Holder, slice_ns: u64) -> i64 {
     let whole = SLOT * cpus;
     let (Holder::Group(_), Some(quota)) = (holder, job.spec.quota) else { return whole };
@@ -97,7 +97,7 @@ fn vtime_of(job: &Job, holder: Holder) -> u128 {
     }
 }
 
-/// What a slice gives a group, and the cost of its widest gang's slot.
+/// The grant of a slice to a group, and the cost of its widest gang's slot.
 #[derive(Clone, Copy)]
 struct OfGroup {
     grant: i64,

@@ -41,7 +41,7 @@ pub struct Schedule {
     pub(crate) allowance: i64,
     /// Whether the slice under way has cost a slice of that.
     pub(crate) gangs_charged: bool,
-    /// What capped users, and groups with a quota, may still take, see `caps`.
+    /// The rest that capped users, and groups with a quota, may take: see `caps`.
     pub(crate) allowances: BTreeMap<Holder, i64>,
     pub(crate) generation: u64,
 }

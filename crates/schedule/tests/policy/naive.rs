@@ -46,7 +46,7 @@ struct Naive {
     debts: Vec<(UserId, usize, u128)>,
     floors: [u128; 3],
     allowance: i64,
-    /// What capped users may still take, in ‰ of a CPU for a slice, and groups with a quota.
+    /// The rest that capped users may take, in ‰ of a CPU for a slice, and groups with a quota.
     of_caps: Vec<(UserId, i64)>,
     of_quotas: Vec<(u64, i64)>,
     /// Whether a gang had a slot in the slice under way at any time.
@@ -766,13 +766,13 @@ impl Naive {
         line
     }
 
-    /// Who finds too little of his group's quota, and all of that group after him; of the others
-    /// who finds too little of his user's cap, and all of that user after him. Some `paid` before.
+    /// Gangs for which too little of their group's quota is left, and all of that group after
+    /// them; of the others the same by their users' caps. Some `paid` before.
     fn out_of_caps(&self, paid: &[u64]) -> Vec<u64> {
         let mut out = paid.to_vec();
         for &(group, left) in &self.of_quotas {
             let is_there = |job: &Job| job.spec.quota.is_some_and(|quota| quota.group == group);
-            // Who finds nothing of his user's cap takes nothing here.
+            // A gang for which nothing is left of its user's cap takes nothing here.
             let has_none = |job: &&Job| {
                 let cap = self.of_caps.iter().find(|(user, _)| *user == job.spec.user);
                 let cost = || 1000 * self.width(&job.spec) as i64;

@@ -84,8 +84,8 @@ fn remove(group: &Group) -> bool {
 }
 
 /// Clears away the files of jobs that have no process left, and the daemon's where no job has one.
-/// Returns how many jobs are still on file. For a daemon that is gone, after [`all`], which logs
-/// the files that cannot be read.
+/// Returns how many jobs are still on file. For a daemon that is gone, after [`super::all`], which
+/// logs the files that cannot be read.
 pub fn sweep(roots: &Roots, store: &Store) -> usize {
     let on_file = OnFile::of(roots, store);
     let mut left = 0;

@@ -79,7 +79,7 @@ impl Roster {
     }
 
     /// Whether the owner of some process is another one than it is known to be: to be read again
-    /// then. Of more than [`OWNERS_AT_ONCE`] so many are looked at in turn.
+    /// then. Of more than 128 (`OWNERS_AT_ONCE`) so many are looked at in turn.
     pub fn may_be_foreign(&mut self, proc_root: &Path) -> bool {
         let Some(owner_uid) = self.owner_uid else { return false };
         let became_other = |&pid: &u32| {

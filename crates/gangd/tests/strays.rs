@@ -116,7 +116,7 @@ impl Gang {
 const LEAVES: usize = 20;
 
 #[test]
-#[ignore = "nightly: takes minutes, and judges how soon"]
+#[ignore = "nightly: needs CPUs that nobody takes away, to judge how soon"]
 fn needs_root_who_leaves_a_long_slot_is_lowered_in_it() {
     if !has_backend("rt") {
         return;
@@ -124,9 +124,10 @@ fn needs_root_who_leaves_a_long_slot_is_lowered_in_it() {
     // Looks come every 40 ms, and edges at the end of the slot and of each gap in it.
     let flags = ["--slice", "1s", "--gap", "10ms/200ms"];
     let Some(gang) = Gang::of("soon", 2, &flags) else { return };
-    let left = gang.leave_again(LEAVES);
+    // A turn comes every four seconds.
+    let left = gang.leave_again(LEAVES / 4);
     let in_slot = left.iter().filter(|(_, is_in_slot)| *is_in_slot).count();
-    assert!(in_slot * 2 > LEAVES, "{in_slot} of {LEAVES} were lowered within their slot: {left:?}");
+    assert!(in_slot * 2 > left.len(), "too few were lowered within their slot: {left:?}");
 }
 
 #[test]

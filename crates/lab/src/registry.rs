@@ -8,8 +8,9 @@ use crate::harness::lab::Lab;
 use crate::harness::options::Takes::{self, Backend, Paper, Plain, Seconds, Threads, WatchPlain};
 use crate::harness::report::Report;
 use crate::promises::{
-    arrival, auto, barrier, barriers, calls, clients, coscheduled, doctor, fill, frames, hostile,
-    hosts, idle, lateness, openmp, programs, release, share, switch, views, watching,
+    arrival, auto, barrier, barriers, build, calls, clients, coscheduled, doctor, fill, frames,
+    hostile, hosts, idle, kill, lateness, openmp, programs, reading, release, share, switch, views,
+    watching,
 };
 use crate::published::{
     batch, deadlines, holes, hydro, noise, overhead, priority, skew, slices, slow_network, solvers,
@@ -72,7 +73,7 @@ const ON_ALL_CPUS: &[Takes] = &[Seconds, Plain, WatchPlain, Backend, Paper];
 const OF_GANGD: &[Takes] = &[Seconds, Threads, Backend, Paper];
 
 /// Those of the papers first, in their order.
-pub const EXPERIMENTS: [Experiment; 38] = [
+pub const EXPERIMENTS: [Experiment; 41] = [
     Experiment {
         name: "gauss",
         about: "Gaussian elimination beside competitors, by the number of threads (L35)",
@@ -250,6 +251,14 @@ pub const EXPERIMENTS: [Experiment; 38] = [
         ..plain!(frames::run)
     },
     Experiment {
+        name: "build",
+        about: "What a build as a gang gets done, and an ordinary one, beside a gang",
+        details: "It needs gcc.",
+        takes: OF_GANGD,
+        spec: Some(&[]),
+        ..plain!(build::run)
+    },
+    Experiment {
         name: "openmp",
         about: "Two OpenMP programs with default settings, alone and two copies at once",
         takes: ON_ALL_CPUS,
@@ -281,6 +290,14 @@ pub const EXPERIMENTS: [Experiment; 38] = [
         ..with!(switch::Switch)
     },
     Experiment {
+        name: "reading",
+        about: "What it costs to read attributes and CPUs of threads back",
+        details: "It needs root, for the kernel to count calls.",
+        takes: &[Seconds, Backend, Paper],
+        spec: Some(&[]),
+        ..with!(reading::Reading)
+    },
+    Experiment {
         name: "idle",
         about: "CPU of the daemon with 100 idle jobs, and two that run",
         takes: OF_GANGD,
@@ -301,6 +318,14 @@ pub const EXPERIMENTS: [Experiment; 38] = [
         takes: &[Threads, Backend, Paper],
         spec: Some(&[]),
         ..plain!(release::run)
+    },
+    Experiment {
+        name: "kill",
+        about: "Time until no thread of two gangs runs after a kill of their caller's group",
+        details: "It needs root, and cgroups of version 2.",
+        takes: &[Threads, Backend, Paper],
+        spec: Some(&[]),
+        ..plain!(kill::run)
     },
     Experiment {
         name: "arrival",

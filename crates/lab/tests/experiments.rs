@@ -462,3 +462,53 @@ fn needs_root_a_hostile_user_is_reported_by_his_attacks() {
     assert!(table.contains("forks (It has jobs that fork all the time.) The victims"), "{table}");
     assert!(table.contains("12 of 15 attacks."), "{table}");
 }
+
+#[test]
+fn a_build_as_a_gang_and_an_ordinary_one_need_gangd() {
+    if !gangd_is_there() || !libgang_is_there() {
+        return;
+    }
+    let report = report("build --runs 1 --seconds 0.5");
+    assert_eq!(conditions(&report), ["an ordinary build", "the build as a gang"]);
+    for condition in conditions(&report) {
+        assert!(figure(&report, condition, "files_per_s") > 0.0, "{report}");
+    }
+    assert_eq!(report["measures"].as_array().unwrap().len(), 1, "{report}");
+}
+
+#[test]
+fn a_kill_of_the_callers_group_needs_gangd() {
+    if !gangd_is_there() || !fifo_is_permitted() {
+        return;
+    }
+    let output = lab("kill --noisy --runs 1 --json -");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if errors.contains("cgroups of version 2, which are not there") {
+        skipped(errors);
+        return;
+    }
+    let report: Value = serde_json::from_slice(&output.stdout).expect(&errors);
+    assert_eq!(conditions(&report), ["below the group", "out of the group"]);
+    for condition in conditions(&report) {
+        assert!(figure(&report, condition, "gone_after_ms") > 0.0, "{report}");
+    }
+}
+
+#[test]
+fn reading_back_is_counted_by_the_kernel_needs_gangd() {
+    if !gangd_is_there() {
+        return;
+    }
+    let output = lab("reading --noisy --runs 1 --seconds 0.5 --sizes 2 --json -");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if errors.contains("is counted: ") || errors.contains("the kernel lets nobody count") {
+        skipped(errors);
+        return;
+    }
+    let report: Value = serde_json::from_slice(&output.stdout).expect(&errors);
+    let of = |name: &str| figure(&report, "2 gangs of 2 threads", name);
+    assert!(of("calls_per_s") > 0.0 && of("getattr_ns") > 0.0, "{report}");
+    assert!((0.0..=100.0).contains(&of("cpus_percent")), "{report}");
+    // The promises are about 2 and 64 threads.
+    assert_eq!(report["measures"].as_array().unwrap().len(), 0);
+}

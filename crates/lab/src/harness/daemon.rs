@@ -45,6 +45,8 @@ pub struct DaemonOptions {
     pub backend: Option<String>,
     /// It keeps a history and a status file, as a machine's own daemon does.
     pub keeps: bool,
+    /// Its jobs leave the groups in which they were called.
+    pub leaves_groups: bool,
     /// The share of its time that measuring may cost a job of policy auto.
     pub proof_cost: Option<f64>,
     /// The host of a cluster that it is the daemon of.
@@ -139,6 +141,9 @@ impl Daemon {
         if settings.keeps {
             let history = dir.path().join("history.db");
             text += &format!("status_file = true\n[history]\npath = {history:?}\n");
+        }
+        if settings.leaves_groups {
+            text += "[cgroups]\nleave = \"always\"\n";
         }
         let mut command = match &settings.host {
             Some(host) => {
@@ -315,6 +320,7 @@ mod tests {
             only_watch: true,
             backend: Some("weight".into()),
             keeps: true,
+            leaves_groups: true,
             proof_cost: Some(0.5),
             host: None,
         };

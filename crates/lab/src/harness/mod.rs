@@ -32,6 +32,7 @@ pub mod real_programs;
 pub mod report;
 pub mod samples;
 pub mod stats;
+pub mod syscalls;
 pub mod table;
 pub mod users;
 pub mod verdict;

@@ -56,6 +56,7 @@ pub const GROUPS: [Group; 10] = [
             &SHORT_TASK_COST,
             &FRAMES,
             &FRAMES_COST,
+            &BUILD,
             &OPENMP_GAUSS,
             &OPENMP_NUMPY,
             &PROGRAMS_OVER_LINUX,
@@ -85,6 +86,8 @@ pub const GROUPS: [Group; 10] = [
             &SWITCH_COST_COMPUTING,
             &SWITCH_SKEW_ASLEEP,
             &SWITCH_SKEW_COMPUTING,
+            &READING_2,
+            &READING_64,
             &PLAN,
         ],
     },
@@ -93,6 +96,7 @@ pub const GROUPS: [Group; 10] = [
         promises: &[
             &IDLE,
             &RELEASE,
+            &KILL,
             &CLIENTS_LOST,
             &CLIENTS_LEFT,
             &CLIENTS_DESCRIPTORS,
@@ -610,6 +614,41 @@ pub const RELEASE: Promise = Promise {
     unit: "ms",
     last: last(EPYC, "2026-11-25", "9 kills", 0.67, None),
     command: "gang lab release",
+    ..PLAIN
+};
+
+pub const KILL: Promise = Promise {
+    id: "kill",
+    sentence: "After a kill of the caller's group no thread of its gangs runs soon, at worst.",
+    must: Below(100.0),
+    unit: "ms",
+    command: "gang lab kill",
+    ..PLAIN
+};
+
+pub const READING_2: Promise = Promise {
+    id: "reading-2",
+    sentence: "To read attributes and CPUs back costs little, with two gangs of 2 threads.",
+    must: AtMost(0.1),
+    unit: "% of the CPUs",
+    command: "gang lab reading",
+    ..PLAIN
+};
+
+pub const READING_64: Promise = Promise {
+    id: "reading-64",
+    sentence: "To read attributes and CPUs back costs little, with two gangs of 64 threads.",
+    must: AtMost(0.1),
+    unit: "% of the CPUs",
+    command: "gang lab reading",
+    ..PLAIN
+};
+
+pub const BUILD: Promise = Promise {
+    id: "build",
+    sentence: "A build as a gang gets as much done beside a gang as an ordinary build does there.",
+    must: AtLeast(1.0),
+    command: "gang lab build",
     ..PLAIN
 };
 

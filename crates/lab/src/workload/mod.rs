@@ -6,6 +6,7 @@
 pub mod arrivals;
 pub mod attack;
 pub mod barrier;
+pub mod build;
 pub mod cache;
 pub mod clients;
 pub mod deadlines;
@@ -71,6 +72,8 @@ pub enum Workload {
     Attack(attack::Attacker),
     /// Threads that note when they ran, relative to slices (X8)
     Edges(edges::Edges),
+    /// Compilers, so many at once, one after the other
+    Build(build::Build),
 }
 
 impl Workload {
@@ -93,6 +96,7 @@ impl Workload {
             Workload::Stream(it) => serde_json::to_string(&it.run()?),
             Workload::Attack(it) => serde_json::to_string(&it.run()?),
             Workload::Edges(it) => serde_json::to_string(&it.run()?),
+            Workload::Build(it) => serde_json::to_string(&it.run()?),
         };
         println!("{}", line.context("writing the outcome as JSON")?);
         Ok(())

@@ -220,7 +220,8 @@ impl Conductor {
         self.jobs.get_mut(&job).expect("the test has registered it")
     }
 
-    /// The members that a look at the processes of a job reads and writes; absent where it has none.
+    /// The members that a look at the processes of a job reads and writes; absent where it has
+    /// none.
     pub fn reading(&mut self, job: JobId) -> Option<Reading<'_>> {
         let job = self.jobs.get_mut(&job)?;
         let Home { placement, members, listeners, leaving, .. } = job.home.as_mut()?;

@@ -8,9 +8,9 @@ use crate::harness::lab::Lab;
 use crate::harness::options::Takes::{self, Backend, Paper, Plain, Seconds, Threads, WatchPlain};
 use crate::harness::report::Report;
 use crate::promises::{
-    arrival, auto, barrier, barriers, build, calls, clients, coscheduled, doctor, fill, frames,
-    hostile, hosts, idle, kill, lateness, openmp, programs, reading, release, share, switch, views,
-    watching,
+    accounts, arrival, auto, barrier, barriers, build, calls, clients, coscheduled, doctor, fill,
+    frames, hostile, hosts, idle, kill, lateness, openmp, programs, reading, release, share,
+    switch, views, watching,
 };
 use crate::published::{
     batch, deadlines, holes, hydro, noise, overhead, priority, skew, slices, slow_network, solvers,
@@ -73,7 +73,7 @@ const ON_ALL_CPUS: &[Takes] = &[Seconds, Plain, WatchPlain, Backend, Paper];
 const OF_GANGD: &[Takes] = &[Seconds, Threads, Backend, Paper];
 
 /// Those of the papers first, in their order.
-pub const EXPERIMENTS: [Experiment; 41] = [
+pub const EXPERIMENTS: [Experiment; 42] = [
     Experiment {
         name: "gauss",
         about: "Gaussian elimination beside competitors, by the number of threads (L35)",
@@ -235,6 +235,14 @@ pub const EXPERIMENTS: [Experiment; 41] = [
         takes: ALL_OF_THEM,
         spec: Some(&[]),
         ..plain!(share::run)
+    },
+    Experiment {
+        name: "accounts",
+        about: "The share of a user with one gang beside a user with a hundred",
+        details: "It needs root, to run programs as two other users.",
+        takes: OF_GANGD,
+        spec: Some(&[]),
+        ..with!(accounts::Accounts)
     },
     Experiment {
         name: "lateness",

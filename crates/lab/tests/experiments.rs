@@ -477,6 +477,25 @@ fn a_build_as_a_gang_and_an_ordinary_one_need_gangd() {
 }
 
 #[test]
+fn shares_of_two_users_need_gangd() {
+    if !gangd_is_there() {
+        return;
+    }
+    let output = lab("accounts --noisy --runs 1 --seconds 1 --jobs 3 --json -");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if errors.contains("other users may not execute") {
+        skipped(errors);
+        return;
+    }
+    let report: Value = serde_json::from_slice(&output.stdout).expect(&errors);
+    let condition = "3 gangs of one user, one of another";
+    assert_eq!(conditions(&report), [condition]);
+    assert!((0.0..=100.0).contains(&figure(&report, condition, "share_of_one_percent")));
+    // The promise is about 100 gangs.
+    assert_eq!(report["measures"].as_array().unwrap().len(), 0);
+}
+
+#[test]
 fn a_kill_of_the_callers_group_needs_gangd() {
     if !gangd_is_there() || !fifo_is_permitted() {
         return;

@@ -52,6 +52,7 @@ pub const GROUPS: [Group; 10] = [
             &FILL_OVER_BATCH,
             &SHARE_BESIDE_HOGS,
             &SHARE_BY_WEIGHT,
+            &SHARE_OF_USER,
             &SHORT_TASK,
             &SHORT_TASK_COST,
             &FRAMES,
@@ -89,6 +90,7 @@ pub const GROUPS: [Group; 10] = [
             &READING_2,
             &READING_64,
             &PLAN,
+            &PLAN_OF_USERS,
         ],
     },
     Group {
@@ -593,6 +595,25 @@ pub const PLAN: Promise = Promise {
              jobs take 0.0007, 0.013, 0.065 and 0.65 ms.",
     ),
     command: "cargo bench -p gang-schedule",
+    ..PLAIN
+};
+
+pub const PLAN_OF_USERS: Promise = Promise {
+    id: "plan-users",
+    sentence: "A plan for 1,000 jobs of 100 users takes about as long as one for jobs that share \
+               as programs.",
+    must: AtMost(1.1),
+    unit: "times",
+    command: "cargo bench -p gang-schedule",
+    ..PLAIN
+};
+
+pub const SHARE_OF_USER: Promise = Promise {
+    id: "share-of-user",
+    sentence: "A user with one gang has half of the CPU time beside a user with 100 gangs.",
+    must: Within(50.0, 1.0),
+    unit: "%",
+    command: "gang lab accounts",
     ..PLAIN
 };
 

@@ -1,5 +1,6 @@
 //! The promises of SPECIFICATION.md, and the experiments that measure it, one file each.
 
+pub mod accounts;
 pub mod arrival;
 pub mod auto;
 pub mod barrier;

@@ -111,12 +111,16 @@ fn needs_root_gang_has_the_cpus_by_which_its_cpuset_widens() {
         has_slots_on(&place, job, &[0]);
     }
     // The job is looked at once before, so that it is known to have all of the cpuset.
-    let limits_read = slots(&place, jobs[0]) + 60;
-    wait_until("its limits are read", || slots(&place, jobs[0]) > limits_read);
+    let is_read = || {
+        let limits_read = slots(&place, jobs[0]) + 60;
+        wait_until("its limits are read", || slots(&place, jobs[0]) > limits_read);
+    };
+    is_read();
     cpuset.set("0-1");
     has_slots_on(&place, jobs[0], &[1]);
     cpuset.set("0");
     has_slots_on(&place, jobs[0], &[0]);
+    is_read();
     cpuset.set("0-1");
     has_slots_on(&place, jobs[0], &[1]);
     place.client().remove_process(jobs[0], program.pid_i64()).unwrap();

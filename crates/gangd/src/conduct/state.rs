@@ -76,6 +76,8 @@ pub struct State {
     pub strays: Option<Sender<Stray<Bound>>>,
     /// The job whose limits were looked at last.
     pub limits_seen: JobId,
+    /// When limits were read last, on the monotonic clock.
+    pub limits_at_ns: u64,
     /// When a job could not take over its limits (monotonic).
     pub limits_failed_ns: BTreeMap<JobId, u64>,
     /// Actions for what changed outside the clock; they go with the next timetable.
@@ -99,6 +101,7 @@ impl State {
             regroups: None,
             strays: None,
             limits_seen: JobId(0),
+            limits_at_ns: 0,
             limits_failed_ns: BTreeMap::new(),
             orders: Vec::new(),
             request_overhead: Overhead::default(),

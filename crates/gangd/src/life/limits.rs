@@ -3,10 +3,11 @@
 //! Problem: the kernel tells nobody that a limit of a group has changed.
 //!
 //! Approach: the main thread reads the limits of some jobs each round, so that each job is looked
-//! at every few seconds. Where a job is to live elsewhere, or has other limits than are in force,
+//! at every few seconds, and in the next round where its threads went to other CPUs: its cpuset may
+//! have changed, and change again. Where a job is to live elsewhere, or has other limits than are in force,
 //! the thread that moves gangs does the rest.
 
-use gang_conductor::Regroup;
+use gang_conductor::{Job, Regroup};
 use gang_schedule::{CpuSet, JobId, Policy};
 use gang_timetable::{
     Backend, Controls,
@@ -21,6 +22,9 @@ use crate::{
 
 /// Rounds in which each job is looked at.
 const ROUNDS: usize = 16;
+
+/// Jobs that are looked at besides, since their threads went to other CPUs.
+const MOVED_MAX: usize = 16;
 
 /// A job that could not take over its limits is not looked at for so long.
 const RETRY_NS: u64 = 60_000_000_000;
@@ -40,15 +44,17 @@ pub struct Limited {
 }
 
 impl Limited {
-    /// The jobs that come after those that were looked at last.
+    /// The jobs that come after those that were looked at last, and those whose threads went to
+    /// other CPUs since then.
     pub fn due(state: &mut State) -> Vec<Limited> {
         let (all, last) = (state.core.jobs(), state.limits_seen);
         let now_ns = now().monotonic_ns;
+        let before_ns = std::mem::replace(&mut state.limits_at_ns, now_ns);
         state.limits_failed_ns.retain(|_, at_ns| now_ns < *at_ns + RETRY_NS);
         let has_failed = |job: &JobId| state.limits_failed_ns.contains_key(job);
         let later = all.range(JobId(last.0 + 1)..).chain(all.range(..=last));
-        let later = later.filter(|(job, _)| !has_failed(job));
-        let limited = later.filter_map(|(&job, of)| {
+        let later: Vec<_> = later.filter(|(job, _)| !has_failed(job)).collect();
+        let limited = |&(&job, of): &(&JobId, &Job)| {
             let home = of.home.as_ref()?;
             Some(Limited {
                 job,
@@ -59,9 +65,14 @@ impl Limited {
                 cpus: home.cpuset.as_ref().unwrap_or(&home.members.everywhere).clone(),
                 is_in_cpuset: home.cpuset.is_some(),
             })
-        });
-        let due: Vec<Limited> = limited.take(all.len().div_ceil(ROUNDS)).collect();
-        state.limits_seen = due.last().map_or(last, |of| of.job);
+        };
+        let mut due: Vec<Limited> =
+            later.iter().filter_map(limited).take(all.len().div_ceil(ROUNDS)).collect();
+        let seen = due.last().map_or(last, |of| of.job);
+        let has_moved =
+            |&&(_, of): &&(&JobId, &Job)| of.confined_at_ns != 0 && of.confined_at_ns >= before_ns;
+        due.extend(later.iter().filter(has_moved).filter_map(limited).take(MOVED_MAX));
+        state.limits_seen = seen;
         due
     }
 }

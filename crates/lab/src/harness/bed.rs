@@ -381,18 +381,26 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result
     })
 }
 
-/// Adds a program to each part of a job. A host that has not read of the job is asked again.
+/// Adds a program to each part of a job, on all hosts at once, as launchers do. A host that has not
+/// read of the job is asked again.
 pub fn fill(clients: &mut [Client], id: i64, loops: &[Loop]) -> Result<()> {
     let end = Instant::now() + START_LIMIT;
-    for (client, of) in clients.iter_mut().zip(loops) {
-        loop {
-            match client.add_process(id, of.pid()) {
-                Err(ClientError::NoSuchJob { .. }) if Instant::now() < end => {
-                    std::thread::sleep(BETWEEN_TRIES);
-                }
-                added => break added?,
+    let add = |client: &mut Client, pid: i64| loop {
+        match client.add_process(id, pid) {
+            Err(ClientError::NoSuchJob { .. }) if Instant::now() < end => {
+                std::thread::sleep(BETWEEN_TRIES);
             }
+            added => break added,
         }
-    }
-    Ok(())
+    };
+    let add = &add;
+    std::thread::scope(|scope| {
+        let pairs = clients.iter_mut().zip(loops.iter().map(Loop::pid));
+        let adding: Vec<_> =
+            pairs.map(|(client, pid)| scope.spawn(move || add(client, pid))).collect();
+        for added in adding {
+            added.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
+        }
+        Ok(())
+    })
 }

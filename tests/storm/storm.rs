@@ -1,10 +1,18 @@
 //! Storms of many seeds, and the scripts of those that once failed.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::Path,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use gang_conductor::life::{Moment, State};
 use gang_storm::{
-    run,
+    Outcome, on_all_cpus, run,
     script::{DEATHS, USERS, of_seed, read, shrink, write},
     world::Cells,
 };
@@ -15,22 +23,22 @@ const SEEDS: u64 = 10_600;
 
 #[test]
 fn no_seed_breaks_an_invariant() {
-    let (mut cells, mut steps) = (Cells::new(), 0);
-    for seed in 1..=SEEDS {
-        let events = of_seed(seed);
-        let outcome = run(seed, &events);
-        steps += outcome.steps;
-        for (cell, count) in outcome.cells {
-            *cells.entry(cell).or_default() += count;
+    let (next, all) = (AtomicU64::new(1), Mutex::new((Cells::new(), 0)));
+    on_all_cpus(|| {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed > SEEDS {
+                break;
+            }
+            let Outcome { cells: of_seed, steps, .. } = sound(seed);
+            let mut all = all.lock().unwrap();
+            all.1 += steps;
+            for (cell, count) in of_seed {
+                *all.0.entry(cell).or_default() += count;
+            }
         }
-        if !outcome.violations.is_empty() {
-            let fails = |events: &[_]| !run(seed, events).violations.is_empty();
-            let shortest = write(&shrink(events, fails));
-            panic!("seed {seed}: {}\n\n{shortest}", outcome.violations.join("\n"));
-        }
-        assert!(outcome.deaths >= DEATHS, "seed {seed}: {} deaths", outcome.deaths);
-        assert!(outcome.users >= USERS, "seed {seed}: {} users", outcome.users);
-    }
+    });
+    let (cells, steps) = all.into_inner().unwrap();
     println!("{steps} steps; how often each moment came in each state:");
     for ((state, moment), count) in &cells {
         println!("  {state:?} {moment:?}: {count}");
@@ -43,6 +51,20 @@ fn no_seed_breaks_an_invariant() {
     assert!(unexplained.is_empty(), "moments that never came: {unexplained:?}");
     let came: Vec<_> = named.iter().filter(|cell| cells.contains_key(cell)).collect();
     assert!(came.is_empty(), "moments that come after all: {came:?}");
+}
+
+/// Runs a seed, in which nothing may be broken.
+fn sound(seed: u64) -> Outcome {
+    let events = of_seed(seed);
+    let outcome = run(seed, &events);
+    if !outcome.violations.is_empty() {
+        let fails = |events: &[_]| !run(seed, events).violations.is_empty();
+        let shortest = write(&shrink(events, fails));
+        panic!("seed {seed}: {}\n\n{shortest}", outcome.violations.join("\n"));
+    }
+    assert!(outcome.deaths >= DEATHS, "seed {seed}: {} deaths", outcome.deaths);
+    assert!(outcome.users >= USERS, "seed {seed}: {} users", outcome.users);
+    outcome
 }
 
 /// Cells that no storm reaches, with the reason. The tests of the conductor ask for each of them.

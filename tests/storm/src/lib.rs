@@ -15,6 +15,8 @@ pub mod machine;
 pub mod script;
 pub mod world;
 
+use std::thread;
+
 use script::Event;
 use world::{Cells, World};
 
@@ -27,6 +29,15 @@ pub struct Outcome {
     pub deaths: usize,
     /// Users that had a job.
     pub users: usize,
+}
+
+/// Does some work on each CPU, until all of it is done.
+pub fn on_all_cpus(work: impl Fn() + Sync) {
+    thread::scope(|scope| {
+        (0..thread::available_parallelism().map_or(1, usize::from)).for_each(|_| {
+            scope.spawn(&work);
+        });
+    });
 }
 
 /// Whether jobs have cgroups on the machine that a seed chooses, or are trees of processes.

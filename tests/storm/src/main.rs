@@ -17,12 +17,11 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    thread,
     time::{Duration, Instant},
 };
 
 use gang_storm::{
-    has_cgroups, run,
+    has_cgroups, on_all_cpus, run,
     script::{Event, of_seed, read, shrink, write},
 };
 
@@ -143,12 +142,4 @@ fn range(seeds: &str, words: &[&str]) -> Result<(), String> {
     let (seeds, steps, failed) = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!("{seeds} seeds, {steps} steps, {} failed, in {:.0?}", failed.len(), began.elapsed());
     failed.iter().min().map_or(Ok(()), |&seed| one(seed, &of_seed(seed)))
-}
-
-fn on_all_cpus(work: impl Fn() + Sync) {
-    thread::scope(|scope| {
-        (0..thread::available_parallelism().map_or(1, usize::from)).for_each(|_| {
-            scope.spawn(&work);
-        });
-    });
 }

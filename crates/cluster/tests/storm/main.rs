@@ -5,7 +5,7 @@
 //! prints what happens, `SEEDS=0..100000` runs many.
 
 // The test itself is run as its caller says; what it runs is not.
-#![allow(clippy::disallowed_methods)]
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod etcd;
 mod world;

@@ -4,8 +4,8 @@
 //!
 //! Approach: the main thread reads the limits of some jobs each round, so that each job is looked
 //! at every few seconds, and in the next round where its threads went to other CPUs: its cpuset may
-//! have changed, and change again. Where a job is to live elsewhere, or has other limits than are in force,
-//! the thread that moves gangs does the rest.
+//! have changed, and change again. Where a job is to live elsewhere, or has other limits than are
+//! in force, the thread that moves gangs does the rest.
 
 use gang_conductor::{Job, Regroup};
 use gang_schedule::{CpuSet, JobId, Policy};

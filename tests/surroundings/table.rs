@@ -246,6 +246,39 @@ END
         echo $?
         make -s bad
         echo $?"#;
+    ninja ["ninja --version"] r#"
+        cat >build.ninja <<'END'
+rule run
+  command = $$RUN sh -c 'echo $out >$out'
+rule fail
+  command = $$RUN sh -c 'exit 3'
+build one: run
+build two: run
+build bad: fail
+build all: phony one two
+END
+        ninja -j 3 all >/dev/null
+        echo $?
+        rm one two
+        $RUN ninja -j 3 all >/dev/null
+        echo $?
+        ninja bad >said
+        echo $?
+        grep -c FAILED said
+        rm -rf said .ninja*"#;
+    ranks_of_mpich ["mpiexec.hydra -n 1 true"] r#"
+        rank='echo rank $PMI_RANK of $PMI_SIZE'
+        mpiexec.hydra -n 2 $RUN sh -c "$rank" | sort
+        $RUN mpiexec.hydra -n 2 sh -c "$rank" | sort
+        mpiexec.hydra -n 2 $RUN sh -c 'exit 3' >/dev/null 2>&1
+        echo $?"#;
+    screen ["screen -D -m true"] r#"
+        mkdir -m 700 sockets
+        export SCREENDIR=$WORK/sockets
+        screen -D -m sh -c "$RUN $LOOK 7 >said 2>&1; echo \$? >ended"
+        sed '/^STY=/d; /^WINDOW=/d; /^TERM=/d; /^TERMCAP=/d' said
+        cat ended
+        rm -r sockets"#;
     tmux ["tmux -V"] r#"
         export TMUX_TMPDIR=$WORK
         tmux -L own -f /dev/null new-session -d -x 80 -y 24 \
@@ -334,6 +367,12 @@ END
         $RUN ./program 2>said
         echo $?
         grep SUMMARY said"#;
+    memory_sanitizer ["echo 'int main(){}' | clang -fsanitize=memory -x c - -o /dev/null"] r#"
+        echo 'int main(int count, char **words) { int made[9]; return made[count] ? 3 : 4; }' >program.c
+        clang -w -g -fsanitize=memory program.c -o program
+        $RUN ./program 2>said
+        echo $?
+        grep -c 'SUMMARY: MemorySanitizer' said"#;
     /// The accesses of the race come one after the other, unordered as the sanitizer sees it: it
     /// can miss two of the same moment.
     thread_sanitizer ["echo 'int main(){}' | cc -fsanitize=thread -x c - -o /dev/null"] r#"
@@ -413,6 +452,11 @@ END
         unshare -muin $RUN $LOOK 7
         $RUN unshare -muin $LOOK 8
         nsenter -t $$ -m -n $RUN $LOOK 9"#;
+    namespaces_of_groups_and_time ["root", "unshare -C true", "unshare -T --boottime 9 true"] r#"
+        unshare -C $RUN $LOOK 7
+        $RUN unshare -C $LOOK 8
+        unshare -T --boottime 1000000 --monotonic 1000000 $RUN $LOOK 9
+        $RUN unshare -T --boottime 1000000 --monotonic 1000000 $LOOK 10"#;
     bubblewrap ["bwrap --dev-bind / / true"] r#"
         bwrap --dev-bind / / $RUN $LOOK 7
         $RUN bwrap --ro-bind / / --dev /dev --proc /proc --unshare-all $LOOK 8"#;
@@ -433,6 +477,10 @@ END
         unshare -m sh -c '
             mount --bind / root; chroot root $RUN $LOOK 7; $RUN chroot root $LOOK 8'"#
         unlike ["signal"] "gang: cannot start a second gang: ENOENT: No such file or directory";
+
+    group_of_version_1 ["root", "cgexec -g cpu:/ true"] r#"
+        cgexec -g cpu:/ $RUN $LOOK 7
+        $RUN cgexec -g cpu:/ $LOOK 8"#;
 
     // Limits, and what is missing.
 

@@ -50,6 +50,7 @@ fn stream_deadlines_and_holes_under_plain_linux() {
 /// As published: all numbers of threads, domains and instances, and the steps of the paper; in one
 /// round.
 #[test]
+#[ignore = "nightly: takes a minute, and others are shorter of the same"]
 fn with_paper_experiments_run_to_their_end() {
     let gauss = report("gauss --plain --paper --runs 1 --seconds 0.1 --size 64");
     let cpus = gauss["machine"]["cpus"].as_u64().unwrap();
@@ -70,6 +71,7 @@ fn with_paper_experiments_run_to_their_end() {
 }
 
 #[test]
+#[ignore = "nightly: takes a minute, and others are shorter of the same"]
 fn with_paper_experiments_run_to_their_end_under_gangd_need_gangd() {
     if !gangd_is_there() {
         return;

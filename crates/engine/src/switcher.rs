@@ -37,7 +37,7 @@ use std::{
     time::Duration,
 };
 
-use gang_linux::{clock, clock::Alarm, error::is_gone, process::Census, sched};
+use gang_linux::{census::Census, clock, clock::Alarm, error::is_gone, sched};
 use gang_timetable::{
     Timetable,
     follower::{Follower, Hands, Switch},

@@ -11,8 +11,8 @@ use gang_engine::{
     timing::Timings,
 };
 use gang_linux::{
+    census::Census,
     clock::{self, Alarm},
-    process::Census,
 };
 use gang_schedule::JobId;
 use gang_timetable::{

@@ -30,7 +30,7 @@ use std::{
 use anyhow::Context;
 use clap::Parser;
 use gang_engine::{guardian, release, store::Store};
-use gang_linux::{Roots, cgroup::Group, clock, inherited, process, sched};
+use gang_linux::{Roots, cgroup::Group, clock, inherited, namespaces, sched};
 use gang_protocol::{
     paths::{Surroundings, jobs_dir},
     peer,
@@ -79,7 +79,7 @@ fn dispatch(args: &Args, starter: &mut Starter) -> anyhow::Result<()> {
     };
     let store = Store::at(jobs_dir(&socket));
     anyhow::ensure!(
-        process::are_numbered_as_here(&roots.proc),
+        namespaces::are_numbered_as_here(&roots.proc),
         "{} is of another PID namespace; mount that of this one (mount -t proc proc /proc)",
         roots.proc.display()
     );

@@ -10,6 +10,7 @@
 pub mod error;
 
 pub mod bpf_stats;
+pub mod census;
 pub mod cgroup;
 pub mod child;
 pub mod clock;
@@ -20,6 +21,7 @@ pub mod inherited;
 pub mod limits;
 pub mod memory;
 pub mod mounts;
+pub mod namespaces;
 pub mod own_files;
 pub mod process;
 pub mod sched;

@@ -4,10 +4,7 @@ use std::{
     collections::BTreeMap,
     fs::{self, File},
     io::{self, Read},
-    os::{
-        fd::{AsRawFd, BorrowedFd, FromRawFd},
-        unix::fs::{FileExt, MetadataExt},
-    },
+    os::{fd::BorrowedFd, unix::fs::MetadataExt},
     path::{Path, PathBuf},
 };
 
@@ -65,96 +62,12 @@ pub fn parse_stat(line: &[u8]) -> Option<Stat> {
 /// The flag of a thread that belongs to the kernel (include/linux/sched.h).
 const PF_KTHREAD: u32 = 0x0020_0000;
 
-/// Names of the first namespaces in `/proc/PID/ns`. Their numbers are fixed (PROC_PID_INIT_INO and
-/// PROC_USER_INIT_INO in include/linux/proc_ns.h).
-const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
-const FIRST_USER_NAMESPACE: &str = "user:[4026531837]";
-
-/// Whether this process is in the machine's first PID namespace, whose process 1 is init. In
-/// others process 1 is an ordinary program. True where the kernel does not say it.
-pub fn is_in_first_pid_namespace(proc_root: &Path) -> bool {
-    let namespace = fs::read_link(proc_root.join("self/ns/pid"));
-    namespace.map_or(true, |name| name.as_os_str() == FIRST_PID_NAMESPACE)
-}
-
-/// Whether the numbers by which the kernel knows threads and users are those of this process: it is
-/// in the machine's first PID namespace and in its first user namespace. True where the kernel does
-/// not say it.
-pub fn has_numbers_of_the_kernel(proc_root: &Path) -> bool {
-    let namespace = fs::read_link(proc_root.join("self/ns/user"));
-    is_in_first_pid_namespace(proc_root)
-        && namespace.map_or(true, |name| name.as_os_str() == FIRST_USER_NAMESPACE)
-}
-
-/// Whether the processes that `proc_root` lists have the numbers by which this process knows them.
-/// A mount of another PID namespace lists the same numbers for other processes.
-pub fn are_numbered_as_here(proc_root: &Path) -> bool {
-    match fs::read_link(proc_root.join("self")) {
-        Ok(own) => own.as_os_str() == std::process::id().to_string().as_str(),
-        // Either the mount does not have this process, or there is no mount.
-        Err(_) => !proc_root.join("stat").exists(),
-    }
-}
-
-/// Whether a process is in a PID namespace below that of `proc_root`, and so knows processes by
-/// other numbers.
-pub fn is_in_inner_pid_namespace(proc_root: &Path, pid: u32) -> Result<bool> {
-    let text = StatusText::read(proc_root, pid)?;
-    // The numbers of the process, one for each namespace. Linux 4.1 and later list them.
-    let numbers = text.field("NSpid:").unwrap_or_default();
-    Ok(numbers.split_ascii_whitespace().count() > 1)
-}
-
-/// Whether a process is in the user namespace of this one, so that its user ids are the same users
-/// here: by a handle on it where there is one, by its number elsewhere. An error where that cannot
-/// be looked at, or the number may be another's by now.
-pub fn is_in_own_user_namespace(
-    proc_root: &Path,
-    pid: Option<u32>,
-    pidfd: Option<BorrowedFd<'_>>,
-) -> io::Result<bool> {
-    let own = match fs::metadata(proc_root.join("self/ns/user")) {
-        // A kernel without user namespaces has no others either.
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(true),
-        own => identity(&own?),
-    };
-    let by_handle = pidfd.map(|pidfd| user_namespace(pidfd)?.metadata());
-    if let Some(Ok(its)) = by_handle {
-        return Ok(identity(&its) == own);
-    }
-    let pid = pid.ok_or(io::ErrorKind::NotFound)?;
-    let its = identity(&fs::metadata(proc_root.join(format!("{pid}/ns/user")))?);
-    if pidfd.is_some_and(has_ended) {
-        return Err(io::ErrorKind::NotFound.into());
-    }
-    Ok(its == own)
-}
-
-fn identity(namespace: &fs::Metadata) -> (u64, u64) {
-    (namespace.dev(), namespace.ino())
-}
-
 /// Whether the process of a handle has ended: its number may be another's.
 pub fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
     let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
     // A poll that a signal interrupts has seen nothing.
     matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(1..))
-}
-
-/// `PIDFD_GET_USER_NAMESPACE` of `linux/pidfd.h`, Linux 6.11, for which libc has no name.
-const PIDFD_GET_USER_NAMESPACE: libc::Ioctl = 0xff09;
-
-fn user_namespace(pidfd: BorrowedFd<'_>) -> io::Result<File> {
-    // SAFETY: the call has no argument, and the kernel touches no memory of this process.
-    #[allow(unsafe_code)]
-    let opened = unsafe { libc::ioctl(pidfd.as_raw_fd(), PIDFD_GET_USER_NAMESPACE, 0) };
-    if opened < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just opened it for this process, and nobody else knows it.
-    #[allow(unsafe_code)]
-    Ok(unsafe { File::from_raw_fd(opened) })
 }
 
 /// The state of a thread or process. The time that it used is that of its process. Waits while it
@@ -221,13 +134,13 @@ pub fn cpus_allowed(proc_root: &Path, tid: u32) -> Result<String> {
 }
 
 /// A `status` file of a thread (proc_pid_status(5)).
-struct StatusText {
+pub(crate) struct StatusText {
     path: PathBuf,
     text: String,
 }
 
 impl StatusText {
-    fn read(proc_root: &Path, tid: u32) -> Result<StatusText> {
+    pub(crate) fn read(proc_root: &Path, tid: u32) -> Result<StatusText> {
         StatusText::read_at(&proc_root.join(tid.to_string()))
     }
 
@@ -237,7 +150,7 @@ impl StatusText {
         Ok(StatusText { path, text })
     }
 
-    fn field(&self, name: &str) -> Option<&str> {
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
         self.text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
     }
 
@@ -432,44 +345,8 @@ pub fn descendants(proc_root: &Path, pid: u32) -> Result<Vec<u32>> {
     Ok(found)
 }
 
-/// The threads of the machine, as the last fields of `/proc/loadavg` have them (proc(5)). The file
-/// stays open, since it is read at every slice. Reading it allocates nothing.
-#[derive(Debug)]
-pub struct Census(File);
-
-/// The result of a [`Census`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Count {
-    /// Threads that are runnable at this moment, kernel threads included.
-    pub runnable: u32,
-    /// The number that was given last to a thread: as long as it stays, no thread was started.
-    pub newest: u32,
-}
-
-impl Census {
-    pub fn open(proc_root: &Path) -> Result<Census> {
-        let path = proc_root.join("loadavg");
-        File::open(&path).map(Census).map_err(|e| Error::new("open", path.display(), e))
-    }
-
-    pub fn count(&self) -> Option<Count> {
-        let mut text = [0; 64];
-        let read = self.0.read_at(&mut text, 0).ok()?;
-        parse_loadavg(text.get(..read)?)
-    }
-}
-
-fn parse_loadavg(loadavg: &[u8]) -> Option<Count> {
-    let text = std::str::from_utf8(loadavg).ok()?;
-    let mut fields = text.split_ascii_whitespace().skip(3);
-    let (runnable, _) = fields.next()?.split_once('/')?;
-    Some(Count { runnable: runnable.parse().ok()?, newest: fields.next()?.parse().ok()? })
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
-
     use super::*;
 
     #[test]
@@ -514,36 +391,6 @@ mod tests {
     }
 
     #[test]
-    fn own_user_namespace_is_known_by_handle_and_by_number() {
-        let (root, own) = (Path::new("/proc"), std::process::id());
-        let is_own = |pid, pidfd| is_in_own_user_namespace(root, pid, pidfd).ok();
-        assert_eq!(is_own(Some(own), None), Some(true));
-        assert_eq!(is_own(None, None), None);
-        let mut child = std::process::Command::new("unshare")
-            .args(["--user", "sleep", "600"])
-            .spawn()
-            .expect("unshare is there");
-        let number = rustix::process::Pid::from_child(&child);
-        let flags = rustix::process::PidfdFlags::empty();
-        let pidfd = rustix::process::pidfd_open(number, flags).unwrap();
-        // It takes a while until it is elsewhere, unless this kernel refuses.
-        let mut has_left = false;
-        while child.try_wait().unwrap().is_none() && !has_left {
-            has_left = is_own(Some(child.id()), None) == Some(false);
-        }
-        if has_left {
-            assert_eq!(is_own(Some(child.id()), Some(pidfd.as_fd())), Some(false));
-            let by_handle = is_own(None, Some(pidfd.as_fd()));
-            assert!(by_handle.is_none_or(|is_own| !is_own), "absent before Linux 6.11");
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert!(has_ended(pidfd.as_fd()));
-        // By now the number may be another's.
-        assert_eq!(is_own(Some(own), Some(pidfd.as_fd())), None);
-    }
-
-    #[test]
     fn numbers_are_few_below_what_kernels_can_give() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(small_pid_max(root.path()), None);
@@ -552,27 +399,6 @@ mod tests {
             fs::write(root.path().join("sys/kernel/pid_max"), text).unwrap();
             assert_eq!(small_pid_max(root.path()), few);
         }
-    }
-
-    #[test]
-    fn runnable_threads_are_counted_without_waiting() {
-        let root = tempfile::tempdir().unwrap();
-        fs::create_dir(root.path().join("7")).unwrap();
-        let file = root.path().join("7/status");
-        let write = |text: &[u8]| fs::write(&file, text).unwrap();
-        let read = || status(root.path(), 7).map(|it| (it.is_runnable(), it.parent));
-        let is = |text: &str| {
-            write(text.as_bytes());
-            read()
-        };
-        assert_eq!(is("Name:\tState: S\nState:\tR (running)\nPPid:\t3\n").unwrap(), (true, 3));
-        // Names end in the midst of a character where they are longer than the kernel keeps.
-        write(b"Name:\t\xd0\xbf\xd0\nState:\tR (running)\nPPid:\t3\n");
-        assert_eq!(read().unwrap(), (true, 3));
-        assert_eq!(is("State:\tS (sleeping)\nPPid:\t1\n").unwrap(), (false, 1));
-        let error = is("State:\nPPid:\t1\n").unwrap_err();
-        assert!(error.to_string().ends_with("7/status"), "{error}");
-        assert!(is("State:\tR (running)\n").is_err());
     }
 
     #[test]
@@ -608,46 +434,24 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_are_told_apart() {
-        use std::os::unix::fs::symlink;
+    fn runnable_threads_are_counted_without_waiting() {
         let root = tempfile::tempdir().unwrap();
-        let of = |name: &str| {
-            let link = root.path().join("self/ns/pid");
-            let _ = fs::remove_file(&link);
-            fs::create_dir_all(link.parent().unwrap()).unwrap();
-            symlink(name, link).unwrap();
-            is_in_first_pid_namespace(root.path())
-        };
-        assert!(is_in_first_pid_namespace(root.path()), "it is not said");
-        assert!(has_numbers_of_the_kernel(root.path()), "it is not said");
-        assert!(of("pid:[4026531836]"));
-        assert!(!of("pid:[4026532200]"));
-        for (pid, user, is_first) in [
-            ("pid:[4026531836]", "user:[4026531837]", true),
-            ("pid:[4026531836]", "user:[4026532300]", false),
-            ("pid:[4026532200]", "user:[4026531837]", false),
-        ] {
-            let link = root.path().join("self/ns/user");
-            let _ = fs::remove_file(&link);
-            symlink(user, link).unwrap();
-            of(pid);
-            assert_eq!(has_numbers_of_the_kernel(root.path()), is_first, "{pid}, {user}");
-        }
         fs::create_dir(root.path().join("7")).unwrap();
-        let is_inner = |text: &str| {
-            fs::write(root.path().join("7/status"), text).unwrap();
-            is_in_inner_pid_namespace(root.path(), 7).unwrap()
+        let file = root.path().join("7/status");
+        let write = |text: &[u8]| fs::write(&file, text).unwrap();
+        let read = || status(root.path(), 7).map(|it| (it.is_runnable(), it.parent));
+        let is = |text: &str| {
+            write(text.as_bytes());
+            read()
         };
-        assert!(!is_inner("Name:\ta\nNSpid:\t7\n"));
-        assert!(is_inner("Name:\ta\nNSpid:\t7\t1\n"));
-        assert!(!is_inner("Name:\ta\n"), "an old kernel");
-        let other = tempfile::tempdir().unwrap();
-        assert!(are_numbered_as_here(other.path()), "nothing is mounted");
-        fs::write(other.path().join("stat"), "").unwrap();
-        assert!(!are_numbered_as_here(other.path()), "this process is not in it");
-        symlink("1", other.path().join("self")).unwrap();
-        assert!(!are_numbered_as_here(other.path()));
-        assert!(are_numbered_as_here(Path::new("/proc")));
+        assert_eq!(is("Name:\tState: S\nState:\tR (running)\nPPid:\t3\n").unwrap(), (true, 3));
+        // Names end in the midst of a character where they are longer than the kernel keeps.
+        write(b"Name:\t\xd0\xbf\xd0\nState:\tR (running)\nPPid:\t3\n");
+        assert_eq!(read().unwrap(), (true, 3));
+        assert_eq!(is("State:\tS (sleeping)\nPPid:\t1\n").unwrap(), (false, 1));
+        let error = is("State:\nPPid:\t1\n").unwrap_err();
+        assert!(error.to_string().ends_with("7/status"), "{error}");
+        assert!(is("State:\tR (running)\n").is_err());
     }
 
     #[test]
@@ -655,24 +459,6 @@ mod tests {
         for line in [&b""[..], b")", b"1 (x", b"1 (x) R", b"1 (x) R 2 3", b"\xff\xfe) \xff"] {
             assert_eq!(parse_stat(line), None);
         }
-    }
-
-    #[test]
-    fn loadavg_gives_the_runnable_threads_and_the_newest() {
-        let count = Count { runnable: 2, newest: 2345 };
-        assert_eq!(parse_loadavg(b"0.00 0.02 0.00 2/76 2345\n"), Some(count));
-        for garbage in [&b""[..], b"0.00 0.02", b"0 0 0 2 5", b"0 0 0 2/7", b"0 0 0 x/7 5", b"\xff"]
-        {
-            assert_eq!(parse_loadavg(garbage), None);
-        }
-    }
-
-    #[test]
-    fn a_new_thread_is_seen() {
-        let census = Census::open(Path::new("/proc")).unwrap();
-        let before = census.count().unwrap().newest;
-        std::thread::spawn(|| {}).join().unwrap();
-        assert_ne!(census.count().unwrap().newest, before);
     }
 
     #[test]
@@ -710,6 +496,5 @@ mod tests {
         assert!(threads(proc_root, pid).unwrap().contains(&pid));
         assert!(stat(proc_root, pid).unwrap().start_ticks > 0);
         assert!(!command(proc_root, pid).unwrap().is_empty());
-        assert!(Census::open(proc_root).unwrap().count().unwrap().runnable >= 1);
     }
 }

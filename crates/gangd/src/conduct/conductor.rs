@@ -27,7 +27,7 @@ use gang_engine::{
     switcher::{Lookout, Switcher},
     timing,
 };
-use gang_linux::{clock, clock::Alarm, process::Census, sched};
+use gang_linux::{census::Census, clock, clock::Alarm, sched};
 use gang_schedule::JobId;
 use gang_timetable::{Switchers, priority};
 

@@ -1,7 +1,7 @@
 //! The survey: the conductor looks, before it plans, at which jobs want to run.
 
 use gang_conductor::{Counted, Eligibility, Job, JobSeen, Now};
-use gang_linux::{Roots, clock, process::Census, topology};
+use gang_linux::{Roots, census::Census, clock, topology};
 use gang_schedule::{Cpu, JobId, Topology};
 use gang_timetable::Runnable;
 

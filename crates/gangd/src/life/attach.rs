@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use gang_conductor::Home;
 use gang_engine::{bound::ProcessHandle, pins::Pins, release, singles, thread};
-use gang_linux::{cgroup::Group, error::unless_gone, process};
+use gang_linux::{cgroup::Group, error::unless_gone, namespaces, process};
 use gang_schedule::{CpuSet, JobId, Policy};
 use gang_timetable::{
     Attributes, Controls, Members, Seen, before_gangd, is_raised,
@@ -301,7 +301,7 @@ impl Daemon {
         let proc_root = &self.roots.proc;
         let is_own = [std::process::id(), guardian].contains(&pid);
         // In a container process 1 is a program, and `gang run` may be that one.
-        let is_init = || pid == 1 && process::is_in_first_pid_namespace(proc_root);
+        let is_init = || pid == 1 && namespaces::is_in_first_pid_namespace(proc_root);
         let is_kernel = || process::stat(proc_root, pid).is_ok_and(|stat| stat.is_kernel_thread);
         if is_own || is_init() || is_kernel() {
             let reason = "it belongs to the system, which runs the gangs";

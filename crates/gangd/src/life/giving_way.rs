@@ -11,7 +11,7 @@
 //! Properties: where nobody waits behind a gang, the thread sleeps. For each CPU it runs less than
 //! 1,000 times a second in the long run.
 
-use gang_linux::{process, sched};
+use gang_linux::{namespaces, sched};
 use gang_timetable::{
     Backend, priority,
     ways::{Report, Step, Ways},
@@ -27,7 +27,7 @@ impl Daemon {
             return;
         }
         // Rivals and gangs are reported by the kernel's numbers of threads.
-        if !process::is_in_first_pid_namespace(&self.roots.proc) {
+        if !namespaces::is_in_first_pid_namespace(&self.roots.proc) {
             tracing::info!("gangs give way to nobody: this is not the machine's PID namespace");
             return;
         }

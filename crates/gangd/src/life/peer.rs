@@ -16,7 +16,7 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
-use gang_linux::{Roots, process};
+use gang_linux::{Roots, namespaces, process};
 use gang_protocol::peer::{Credentials, UNSEEN};
 use gang_schedule::JobId;
 use nix::unistd::{User, getgrouplist};
@@ -53,7 +53,8 @@ impl Peer {
         let uid = credentials.uid;
         let pid = credentials.pid.map(NonZeroU32::get);
         let stat = pid.and_then(|pid| process::stat(&roots.proc, pid).ok());
-        let is_inner = |pid| process::is_in_inner_pid_namespace(&roots.proc, pid).unwrap_or(true);
+        let is_inner =
+            |pid| namespaces::is_in_inner_pid_namespace(&roots.proc, pid).unwrap_or(true);
         let shares_numbers = pid.is_some_and(|pid| !is_inner(pid));
         // Without a handle where there could be one, the number may be another's by now.
         let (pidfd, has_ended) = match &pidfd {
@@ -61,7 +62,7 @@ impl Peer {
             Err(_) => (None, true),
         };
         let is_local = !has_ended
-            && process::is_in_own_user_namespace(&roots.proc, pid, pidfd).unwrap_or(false);
+            && namespaces::is_in_own_user_namespace(&roots.proc, pid, pidfd).unwrap_or(false);
         let is_still_there = !has_ended && !pidfd.is_some_and(process::has_ended);
         Peer {
             uid,

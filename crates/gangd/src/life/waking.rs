@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
-use gang_linux::process;
+use gang_linux::namespaces;
 
 use crate::{
     conduct::{client_priority::ThreadPriority, state::now},
@@ -38,7 +38,7 @@ impl Daemon {
             tracing::warn!(%error, "gangs give way to nobody");
         }
         // Lists name threads and users by the kernel's numbers.
-        let can_list = process::has_numbers_of_the_kernel(&self.roots.proc);
+        let can_list = namespaces::has_numbers_of_the_kernel(&self.roots.proc);
         self.measuring.look_when_asked(can_list, |threads| {
             // Without a conductor nobody wants to know.
             let Ok(gangs) = self.conductor.ask(|state| state.gangs()) else { return };

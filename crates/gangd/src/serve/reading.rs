@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use gang_linux::{clock, process};
+use gang_linux::{clock, namespaces, process};
 use gang_protocol::v1;
 
 use super::{
@@ -165,7 +165,7 @@ impl Session {
 /// himself: hidepid= may keep those of others from him (proc(5)). A number is the kernel's, and
 /// left out where client or daemon knows processes by others.
 fn show_culprit(proc_root: &Path, peer: Peer, sees: Sees, culprit: &mut v1::Culprit) {
-    let is_daemons = process::is_in_first_pid_namespace(proc_root);
+    let is_daemons = namespaces::is_in_first_pid_namespace(proc_root);
     let is_of = |uid: u32| {
         let process = std::fs::metadata(proc_root.join(culprit.pid.to_string()));
         is_daemons && process.is_ok_and(|process| process.uid() == uid)

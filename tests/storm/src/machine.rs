@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gang_schedule::{CpuSet, JobId, Quota};
 use gang_timetable::{
-    Attributes, Backend, Gone, Members, THREADS_MAX, as_default,
+    Attributes, Backend, Gone, Members, THREADS_MAX,
     model::Model,
     record::{Placement, Record, Single},
 };
@@ -189,6 +189,13 @@ pub struct Roster {
 /// The groups in which jobs are called, by the numbers of the jobs.
 const GROUPS: u64 = 3;
 
+/// The attributes that a thread may have by default where another one has `of`: nothing that was
+/// given to that one alone. What is checked has a rule of its own for that, with the same words.
+fn default_of(of: Attributes) -> Attributes {
+    let of = if of.policy.is_realtime() { Attributes::other(of.nice) } else { of };
+    Attributes { nice: of.nice.max(0), reset_on_fork: false, ..of }
+}
+
 impl Machine {
     /// The quota that binds a job where it was called.
     pub fn quota_of(&self, job: JobId) -> Option<Quota> {
@@ -270,12 +277,12 @@ impl Machine {
         let lost_nice = thread.lost_nice || reset;
         // A child of one that has not got its nice value back looks the same.
         let was_reset = reset || (lost_nice && now == Attributes::other(0));
-        let normal = parent.and_then(|tid| Some(as_default(self.record_of(tid)?.normal.into())));
+        let normal = parent.and_then(|tid| Some(default_of(self.record_of(tid)?.normal.into())));
         // What its parent has of its own it gets by fork alone.
         let of_parent = thread.normal.iter().copied().chain(lost_nice.then_some(thread.own));
         // Of what it may have, its nice value is a child's too, unless that is lost.
         let with_nice =
-            |it: Attributes| [as_default(it), Attributes { nice: it.nice, ..as_default(it) }];
+            |it: Attributes| [default_of(it), Attributes { nice: it.nice, ..default_of(it) }];
         let of_parent =
             of_parent.flat_map(|it| with_nice(it).into_iter().take(2 - usize::from(reset)));
         let by_default = of_parent.chain(normal);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gang_conductor::{Home, Reading};
 use gang_schedule::JobId;
 use gang_timetable::{
-    Attributes, Backend, Members, Seen, Starter, as_default, is_raised,
+    Attributes, Backend, Members, Seen, Starter, is_raised,
     record::{Placement, Single},
 };
 
@@ -192,7 +192,7 @@ impl Machine {
             let all = of_it.chain(read).chain([members.default]);
             // Each once: a process may have thousands of threads.
             let mut ordinary: Vec<Attributes> = Vec::new();
-            for it in all.map(as_default) {
+            for it in all.map(super::default_of) {
                 if !ordinary.contains(&it) {
                     ordinary.push(it);
                 }

@@ -101,30 +101,32 @@ fn needs_root_gang_has_the_cpus_by_which_its_cpuset_widens() {
     }
     let Some(cpuset) = Cpuset::new() else { return };
     let place = Place::new(&["--backend", "rt"]);
-    let programs = [Program::spinner(), Program::spinner()];
-    let [program, other] = &programs;
+    let program = Program::spinner();
     cpuset.0.add(program.pid()).unwrap();
-    bind(other, "0");
-    let jobs = programs.each_ref().map(|program| job_with(&place, program, 1));
-    for job in jobs {
-        wait_until("turns", || slots(&place, job) > 3);
-        has_slots_on(&place, job, &[0]);
-    }
+    // It has as many CPUs as it may use, whoever else wants some.
+    let registration = Registration { min_cpus: 1, ..Registration::new("widens", 2) };
+    let mut client = place.client();
+    let job = client.register(&registration).unwrap();
+    client.add_process(job, program.pid_i64()).unwrap();
+    // Another one, so that it is raised in slots.
+    let other = Program::spinner();
+    job_with(&place, &other, machine());
+    has_slots_on(&place, job, &[0]);
     // The job is looked at once before, so that it is known to have all of the cpuset.
     let is_read = || {
-        let limits_read = slots(&place, jobs[0]) + 60;
-        wait_until("its limits are read", || slots(&place, jobs[0]) > limits_read);
+        let limits_read = slots(&place, job) + 60;
+        wait_until("its limits are read", || slots(&place, job) > limits_read);
     };
     is_read();
     cpuset.set("0-1");
-    has_slots_on(&place, jobs[0], &[1]);
+    has_slots_on(&place, job, &[0, 1]);
     cpuset.set("0");
-    has_slots_on(&place, jobs[0], &[0]);
+    has_slots_on(&place, job, &[0]);
     is_read();
     cpuset.set("0-1");
-    has_slots_on(&place, jobs[0], &[1]);
-    place.client().remove_process(jobs[0], program.pid_i64()).unwrap();
-    wait_until("all of the cpuset", || affinity(program) == [0, 1]);
+    has_slots_on(&place, job, &[0, 1]);
+    place.client().remove_process(job, program.pid_i64()).unwrap();
+    wait_until("all of the cpuset", || affinity(&program) == [0, 1]);
 }
 
 #[test]

@@ -613,6 +613,10 @@ pub const SHARE_OF_USER: Promise = Promise {
     sentence: "A user with one gang has half of the CPU time beside a user with 100 gangs.",
     must: Within(50.0, 1.0),
     unit: "%",
+    last: last(EPYC, "2026-11-30", "one round", 47.0, None),
+    missed: Some(
+        "In gaps all gangs are ordinary threads, of which the user with 100 gangs has 200 of 202.",
+    ),
     command: "gang lab accounts",
     ..PLAIN
 };
@@ -643,6 +647,7 @@ pub const KILL: Promise = Promise {
     sentence: "After a kill of the caller's group no thread of its gangs runs soon, at worst.",
     must: Below(100.0),
     unit: "ms",
+    last: last(EPYC, "2026-11-30", "12 kills", 3.8, None),
     command: "gang lab kill",
     ..PLAIN
 };
@@ -652,6 +657,7 @@ pub const READING_2: Promise = Promise {
     sentence: "To read attributes and CPUs back costs little, with two gangs of 2 threads.",
     must: AtMost(0.1),
     unit: "% of the CPUs",
+    last: last(EPYC, "2026-11-30", "3 rounds", 0.018, Some([0.007, 0.029])),
     command: "gang lab reading",
     ..PLAIN
 };
@@ -661,6 +667,11 @@ pub const READING_64: Promise = Promise {
     sentence: "To read attributes and CPUs back costs little, with two gangs of 64 threads.",
     must: AtMost(0.1),
     unit: "% of the CPUs",
+    last: last(EPYC, "2026-11-30", "3 rounds", 0.291, Some([0.265, 0.318])),
+    missed: Some(
+        "Each thread is read before each of its changes, which are two in a slot and two in a gap; \
+         a call takes 0.3 µs on this virtual machine.",
+    ),
     command: "gang lab reading",
     ..PLAIN
 };
@@ -669,6 +680,11 @@ pub const BUILD: Promise = Promise {
     id: "build",
     sentence: "A build as a gang gets as much done beside a gang as an ordinary build does there.",
     must: AtLeast(1.0),
+    last: last(EPYC, "2026-11-30", "3 rounds", 0.696, Some([0.359, 1.03])),
+    missed: Some(
+        "A compiler of a tenth of a second is three processes, each an ordinary one until it is \
+         seen.",
+    ),
     command: "gang lab build",
     ..PLAIN
 };

@@ -368,7 +368,7 @@ END
         echo $?
         grep SUMMARY said"#;
     memory_sanitizer ["echo 'int main(){}' | clang -fsanitize=memory -x c - -o /dev/null"] r#"
-        echo 'int main(int count, char **words) { int made[9]; return made[count] ? 3 : 4; }' >program.c
+        echo 'int main(int count, char **words) { int a[9]; return a[count] ? 3 : 4; }' >program.c
         clang -w -g -fsanitize=memory program.c -o program
         $RUN ./program 2>said
         echo $?

@@ -190,7 +190,8 @@ pub struct Roster {
 const GROUPS: u64 = 3;
 
 /// The attributes that a thread may have by default where another one has `of`: nothing that was
-/// given to that one alone. What is checked has a rule of its own for that, with the same words.
+/// given to that one alone. The code that is checked has the same rule once more, so that a fault
+/// there shows here.
 fn default_of(of: Attributes) -> Attributes {
     let of = if of.policy.is_realtime() { Attributes::other(of.nice) } else { of };
     Attributes { nice: of.nice.max(0), reset_on_fork: false, ..of }

@@ -1,5 +1,5 @@
-//! What it costs to read the attributes and CPUs of threads back: their owners may choose others at
-//! any moment, so that the daemon looks before it changes them, and between.
+//! The cost of reading attributes and CPUs of threads back: their owners may choose others at any
+//! moment, so that the daemon looks before it changes them, and between.
 //!
 //! The kernel counts the calls that the daemon makes while two gangs alternate; each is taken to
 //! cost what the shortest takes here.

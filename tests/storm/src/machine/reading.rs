@@ -127,7 +127,9 @@ impl Machine {
         }
         is_other |= had_foreign && !members.has_foreign_that_run();
         if !members.stops_foreign {
-            members.processes.retain(|&pid| !self.is_foreign(pid, owner_uid));
+            // As far as it is known: one that was not looked at is the owner's again later.
+            let is_own = |pid: &u32| !members.is_foreign(*pid);
+            members.processes = roster.tree.iter().copied().filter(is_own).collect();
         }
         for tid in &tids {
             if let Some(thread) = self.threads.get_mut(tid) {

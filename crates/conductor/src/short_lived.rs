@@ -15,11 +15,11 @@
 //! The rule: threads of a gang are looked at ten times a second. A thread has ended young if it was
 //! seen at two looks at most: within 0.3 s, in which a process of 30 ms has its time beside two
 //! other gangs. At a look, many have ended young if they are two or more, and as many at least as
-//! the threads that stay longer. A gang that computes on threads of its own, and starts a helper
-//! now and then, has more that stay. Programs start others as they begin: shells, `mpirun`. So a
-//! gang counts as short-lived only after three such looks of five in succession, and until fifty
-//! looks, five seconds, had none. A move takes the kernel some 10 ms, and each process 0.02 ms
-//! more.
+//! the threads that stay longer and want to run. A gang that computes on threads of its own, and
+//! starts a helper now and then, has more of these. One that waits for its compilers, with a thread
+//! for each, has none. Programs start others as they begin: shells, `mpirun`. So a gang counts as
+//! short-lived only after three such looks of five in succession, and until fifty looks, five
+//! seconds, had none. A move takes the kernel some 10 ms, and each process 0.02 ms more.
 //!
 //! Properties: a gang is in one group or the other, or on its way. On its way it is weighed by
 //! neither, and its threads are ordinary ones. Gangs that nobody competes with do not move.
@@ -52,10 +52,10 @@ impl ShortLived {
         ShortLived { is_so: true, ..ShortLived::default() }
     }
 
-    /// Takes note of a look.
-    pub fn saw(&mut self, turnover: Turnover) {
+    /// Takes note of a look, at which so many threads wanted to run.
+    pub fn saw(&mut self, turnover: Turnover, runnable: u32) {
         let Turnover { ended_young, staying } = turnover;
-        let many = ended_young >= staying.max(ShortLived::MANY);
+        let many = ended_young >= staying.min(runnable).max(ShortLived::MANY);
         self.lately = ((self.lately << 1) | u32::from(many)) & ((1 << ShortLived::OF) - 1);
         self.quiet = if many { 0 } else { self.quiet.saturating_add(1) };
         self.is_so |= self.lately.count_ones() >= ShortLived::BECOMES;
@@ -137,9 +137,20 @@ mod tests {
 
     fn saw(job: &mut ShortLived, looks: &[(u32, u32)]) -> bool {
         for &(ended_young, staying) in looks {
-            job.saw(Turnover { ended_young, staying });
+            job.saw(Turnover { ended_young, staying }, staying);
         }
         job.is_so()
+    }
+
+    #[test]
+    fn threads_that_wait_for_others_do_not_count() {
+        let looks = |runnable| {
+            let mut job = ShortLived::default();
+            (0..5).for_each(|_| job.saw(Turnover { ended_young: 2, staying: 3 }, runnable));
+            job.is_so()
+        };
+        assert!(looks(2) && looks(0), "one that waits for each of two compilers, and a first one");
+        assert!(!looks(3), "those that stay compute");
     }
 
     #[test]

@@ -70,7 +70,7 @@ impl Conductor {
                 job.width.saw(runnable.threads, job.spec.cpus.min(machine));
             }
             if let Some(home) = &mut job.home {
-                job.short_lived.saw(home.members.take_turnover());
+                job.short_lived.saw(home.members.take_turnover(), runnable.threads);
             }
             let is_over_limit = job.eligibility(machine) == Eligibility::TooManyThreads;
             if is_over_limit && runnable.threads > 0 {

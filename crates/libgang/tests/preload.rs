@@ -178,6 +178,54 @@ fn needs_root_variable_keeps_job_of_gang_run() {
     assert!(is_outer && jobs.matches("\"name\":").count() == 1, "one job, and no other: {jobs}");
 }
 
+/// A group of version 2; it is removed when this is dropped.
+struct CallersGroup(PathBuf);
+
+impl CallersGroup {
+    fn new() -> Option<CallersGroup> {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let mut fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let Some(of_v2) = fields.find(|fields| fields.get(2) == Some(&"cgroup2")) else {
+            skipped("no cgroups of version 2");
+            return None;
+        };
+        let path = Path::new(of_v2[1]).join(format!("caller-preload-{}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Some(CallersGroup(path))
+    }
+}
+
+impl Drop for CallersGroup {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn needs_root_program_becomes_a_gang_below_the_group_it_was_called_in() {
+    if !is_root() {
+        return;
+    }
+    let Some(place) = Place::new() else { return };
+    let Some(caller) = CallersGroup::new() else { return };
+    let library = preload(&place);
+    let (group, library) = (caller.0.display(), library.display());
+    let script = format!(
+        "echo $$ > '{group}/cgroup.procs' && \
+         exec env GANG=1 GANG_CPUS=1 LD_PRELOAD='{library}' cat /proc/self/cgroup"
+    );
+    let output = run(&place, &["sh", "-c", &script], &[]);
+    let groups = String::from_utf8_lossy(&output.stdout);
+    let name = caller.0.file_name().unwrap().to_str().unwrap();
+    let of_v2 = groups.lines().find(|line| line.starts_with("0::")).unwrap();
+    let (above, job) = of_v2.rsplit_once('/').unwrap();
+    assert!(above.ends_with(name) && job.contains("job-"), "{groups}");
+    wait_until("its group is removed", || {
+        let mut below = fs::read_dir(&caller.0).unwrap();
+        !below.any(|entry| entry.unwrap().path().is_dir())
+    });
+}
+
 #[test]
 fn only_the_profiling_interface_of_mpi_is_used() {
     let Some(place) = Place::new() else { return };

@@ -7,6 +7,8 @@
 //! have changed, and change again. Where a job is to live elsewhere, or has other limits than are
 //! in force, the thread that moves gangs does the rest.
 
+use std::collections::BTreeSet;
+
 use gang_conductor::{Job, Regroup};
 use gang_schedule::{CpuSet, JobId, Policy};
 use gang_timetable::{
@@ -69,8 +71,10 @@ impl Limited {
         let mut due: Vec<Limited> =
             later.iter().filter_map(limited).take(all.len().div_ceil(ROUNDS)).collect();
         let seen = due.last().map_or(last, |of| of.job);
-        let has_moved =
-            |&&(_, of): &&(&JobId, &Job)| of.confined_at_ns != 0 && of.confined_at_ns >= before_ns;
+        let in_turn: BTreeSet<JobId> = due.iter().map(|of| of.job).collect();
+        let has_moved = |&&(job, of): &&(&JobId, &Job)| {
+            of.confined_at_ns != 0 && of.confined_at_ns >= before_ns && !in_turn.contains(job)
+        };
         due.extend(later.iter().filter(has_moved).filter_map(limited).take(MOVED_MAX));
         state.limits_seen = seen;
         due

@@ -465,7 +465,7 @@ impl Roster {
             let started_by = starter.map(|tid| Starter { tid, on_file: pins.own(tid) });
             Some(Seen { tid, now, were_given, cpus, original, started_by })
         });
-        self.note_rt_limits(members, &new);
+        self.note_rt_limits(members, proc_root, &new);
         self.find_strays(members, was_listed_ticks);
         leavers.extend(self.strays.keys());
         let is_other = self.note_owners(members, proc_root, &new) || is_other;

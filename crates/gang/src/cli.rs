@@ -284,8 +284,8 @@ pub struct JobOptions {
     #[arg(long, value_enum, default_value_t = Policy::Gang)]
     pub policy: Policy,
     /// Share of the time relative to your other jobs of the class, 1 to 10000; above 100 takes an
-    /// administrator [default: 100; less for a caller of a nice value above 0, as the kernel has
-    /// it: 11 for 10, 1 for 19]
+    /// administrator [default: 100; less for a caller, or a process that is adopted, of a nice
+    /// value above 0, as the kernel has it: 11 for 10, 1 for 19]
     #[arg(long, env = "GANG_WEIGHT", hide_env_values = true,
         value_parser = clap::value_parser!(i64).range(WEIGHT_MIN..=WEIGHT_MAX))]
     pub weight: Option<i64>,

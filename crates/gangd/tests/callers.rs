@@ -89,6 +89,10 @@ fn needs_root_callers_group_is_frozen_and_killed_with_its_jobs() {
         wait_until("all stand still", || {
             jobs.iter().all(|&job| Group::at(group_of(&place, job)).is_frozen().unwrap())
         });
+        let by = caller.path().display().to_string();
+        wait_until("it is said which group is frozen", || {
+            jobs.iter().all(|&job| place.job(job).unwrap().frozen_by.as_ref() == Some(&by))
+        });
         caller.0.freeze(false).unwrap();
         let before = jobs.map(|job| place.job(job).unwrap().slots);
         wait_until("slots after that", || {
@@ -101,6 +105,23 @@ fn needs_root_callers_group_is_frozen_and_killed_with_its_jobs() {
         caller.0.write("cgroup.kill", "1").unwrap();
         wait_until("the jobs are over", || jobs.iter().all(|&job| place.job(job).is_none()));
         wait_until("nothing is left", || caller.groups_below() == 0);
+    });
+}
+
+#[test]
+fn needs_root_job_that_starts_in_a_frozen_group_begins_once_that_is_thawed() {
+    with_each_backend(&[], |place| {
+        let Some(caller) = CallersGroup::new("frozen") else { return };
+        let programs = [caller.start(), caller.start()];
+        caller.0.freeze(true).unwrap();
+        wait_until("it is frozen", || caller.0.is_frozen().unwrap());
+        let [job, moved] = programs.each_ref().map(|program| job_with(&place, program, 1));
+        // One leaves while both stand still.
+        place.client().remove_process(moved, programs[1].pid_i64()).unwrap();
+        wait_until("a job is over", || place.job(moved).is_none());
+        caller.0.freeze(false).unwrap();
+        wait_until("slots", || place.job(job).unwrap().slots > 3);
+        assert_eq!(place.client().check().unwrap().violations, []);
     });
 }
 
@@ -131,10 +152,15 @@ fn needs_root_kill_of_a_group_reaches_jobs_that_left_it() {
         wait_until("it is suspended", || state() == JobState::suspended);
         caller.0.freeze(false).unwrap();
         wait_until("it goes on", || state() != JobState::suspended);
-        // As a service manager asks the processes of its group to end.
         let asked = caller.0.processes().unwrap();
         assert_eq!(asked.len(), 1);
         let deputy = Pid::from_raw(asked[0] as i32).unwrap();
+        // As a batch system stops the processes of its group.
+        kill_process(deputy, Signal::STOP).unwrap();
+        wait_until("it stands still with them", || state() == JobState::suspended);
+        kill_process(deputy, Signal::CONT).unwrap();
+        wait_until("it goes on with them", || state() != JobState::suspended);
+        // As a service manager asks the processes of its group to end.
         kill_process(deputy, Signal::WINCH).unwrap();
         kill_process(deputy, Signal::USR1).unwrap();
         wait_until("the program got it, too", || place.job(job).is_none());

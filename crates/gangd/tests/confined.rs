@@ -2,7 +2,13 @@
 
 mod place;
 
-use std::process::Command;
+use std::{
+    process::Command,
+    sync::{
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc,
+    },
+};
 
 use gang_harness::skipped;
 use gang_linux::{
@@ -153,7 +159,56 @@ fn needs_root_gang_without_enough_cpus_waits_alone() {
         slots(&place, wide) == before
     });
     assert_eq!(affinity(&programs[0]), [0]);
+    // Nor does another one that cannot have any keep a third from its slots.
+    bind(&programs[1], "0");
+    let third = Program::spinner();
+    let third = job_with(&place, &third, 1);
+    for job in [wide, other] {
+        wait_until("it is said why", || place.job(job).unwrap().unplaceable.is_some());
+    }
+    let (before, of_both) = (slots(&place, third), slots(&place, wide) + slots(&place, other));
+    wait_until("slots of the third", || slots(&place, third) > before + 20);
+    assert_eq!(slots(&place, wide) + slots(&place, other), of_both);
     bind(&programs[0], "0-1");
     let before = slots(&place, wide);
     wait_until("slots again", || slots(&place, wide) > before + 3);
+}
+
+#[test]
+fn needs_root_thread_that_changes_its_cpus_all_the_time_starves_nobody() {
+    if !has_backend("rt") || machine() < 2 {
+        return;
+    }
+    let place = Place::new(&["--backend", "rt"]);
+    let other = Program::spinner();
+    let other = job_with(&place, &other, machine());
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (say, heard) = mpsc::channel();
+        let is_over = &is_over;
+        scope.spawn(move || {
+            say.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+            for last in [0, 1].into_iter().cycle().take_while(|_| !is_over.load(Relaxed)) {
+                sched::set_affinity(0, 0..=last).unwrap();
+            }
+        });
+        let end = Over(is_over);
+        let mut client = place.client();
+        let job = client.register(&Registration::new("restless", 1)).unwrap();
+        client.add_thread(job, heard.recv().unwrap().into()).unwrap();
+        wait_until("slots", || slots(&place, job) > 3);
+        let before = slots(&place, other);
+        wait_until("slots of the other one", || slots(&place, other) > before + 50);
+        assert_eq!(place.client().check().unwrap().violations, []);
+        drop(end);
+    });
+}
+
+/// Ends a thread of a test, also where that fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
 }

@@ -16,7 +16,7 @@ use gang_linux::{
 };
 use gang_protocol::{client::Client, v1};
 use place::{
-    Place, Program, has_backend, is_root, job_with, registration, wait_until, what_is_left,
+    Place, Program, has_backend, is_root, job_with, machine, registration, wait_until, what_is_left,
 };
 
 /// Known to every machine, as daemon.
@@ -97,7 +97,16 @@ fn needs_root_unit_takes_nothing_from_the_daemon() {
     assert_eq!(client.show_job(job).unwrap().processes.unwrap().len(), 1);
     client.remove_process(job, program.pid_i64()).unwrap();
     wait_until("it is as it was", || what_is_left(program.pid()).is_none());
-    let job = job_with(&place, &program, 1);
+    let job = job_with(&place, &program, machine());
+
+    // Nor is one ended for its time as a real-time program, beside another gang.
+    let mut limited = Command::new("prlimit");
+    limited.args(["--rttime=200000:200000", "bash", "-c", place::SPIN]);
+    let limited = Program::start(limited.uid(USER).gid(USER));
+    let of_limited = job_with(&place, &limited, machine());
+    let slots = || place.job(of_limited).expect("it lives on").slots;
+    let before = slots();
+    wait_until("it has had more than its limit in slots", || slots() > before + 40);
     client.kill(job, 9).unwrap();
     wait_until("it has ended", || place.job(job).is_none());
 }

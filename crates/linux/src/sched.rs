@@ -138,14 +138,29 @@ pub fn set_nice(tid: u32, nice: i32) -> io::Result<()> {
 
 /// Whether the kernel ends the process of a thread for the CPU time that it uses as a real-time
 /// thread without sleeping (`RLIMIT_RTTIME`). False where that cannot be asked.
-pub fn has_rt_time_limit(tid: u32) -> bool {
+pub fn has_rt_time_limit(proc_root: &Path, tid: u32) -> bool {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: nothing is set; the kernel writes one rlimit into `limit`, which is one.
     #[allow(unsafe_code)]
     let result = unsafe {
         libc::prlimit(tid as libc::pid_t, libc::RLIMIT_RTTIME, std::ptr::null(), &raw mut limit)
     };
-    result == 0 && limit.rlim_cur != libc::RLIM_INFINITY
+    match result {
+        0 => limit.rlim_cur != libc::RLIM_INFINITY,
+        // Of another user's process that takes CAP_SYS_RESOURCE, and the file nothing.
+        _ => {
+            let limits = std::fs::read_to_string(proc_root.join(format!("{tid}/limits")));
+            limits.is_ok_and(|text| limits_rt_time(&text))
+        }
+    }
+}
+
+/// Whether a file `limits` of a process (proc(5)) has a soft limit of that time.
+fn limits_rt_time(text: &str) -> bool {
+    const NAME: &str = "Max realtime timeout";
+    let line = text.lines().find_map(|line| line.strip_prefix(NAME));
+    let soft = line.and_then(|fields| fields.split_whitespace().next());
+    soft.is_some_and(|soft| soft != "unlimited")
 }
 
 /// The attributes of a thread (0 is the caller), also while somebody changes them. Allocates
@@ -292,6 +307,22 @@ fn number_in(path: &Path) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_of_real_time_is_read_of_others_processes() {
+        let line = |soft: &str| {
+            format!(
+                "Limit                     Soft Limit           Hard Limit           Units     \n\
+                 Max realtime priority     0                    0                    \n\
+                 Max realtime timeout      {soft}            unlimited            us        \n"
+            )
+        };
+        assert!(limits_rt_time(&line("200000")));
+        assert!(!limits_rt_time(&line("unlimited")) && !limits_rt_time(""));
+        let own = std::fs::read_to_string("/proc/self/limits").unwrap();
+        let own_tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        assert_eq!(limits_rt_time(&own), has_rt_time_limit(Path::new("/proc"), own_tid));
+    }
 
     #[test]
     fn kernel_share_of_ordinary_threads_is_read() {

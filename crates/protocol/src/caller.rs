@@ -3,6 +3,8 @@
 //! A user who makes a program unimportant by nice(1), by SCHED_IDLE or by the class idle of
 //! ionice(1), means it as a gang, too.
 
+use std::path::{Path, PathBuf};
+
 use nix::libc;
 
 use crate::limits::{WEIGHT_DEFAULT, WEIGHT_MIN};
@@ -32,9 +34,18 @@ pub struct Caller {
 impl Caller {
     /// This process; an ordinary one where it cannot be read.
     pub fn of_this_process() -> Caller {
-        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        Caller::of(Path::new("/proc/self/stat"), 0)
+    }
+
+    /// Another process, or a thread; an ordinary one where it cannot be read.
+    pub fn of_task(id: u32) -> Caller {
+        Caller::of(&PathBuf::from(format!("/proc/{id}/stat")), id)
+    }
+
+    fn of(stat: &Path, id: u32) -> Caller {
+        let stat = std::fs::read_to_string(stat).unwrap_or_default();
         let caller = Caller::of_stat(&stat).unwrap_or_default();
-        Caller { is_idle: caller.is_idle || has_idle_io(), ..caller }
+        Caller { is_idle: caller.is_idle || has_idle_io(id), ..caller }
     }
 
     /// Of a line of `/proc/PID/stat` (proc(5)).
@@ -57,12 +68,12 @@ impl Caller {
     }
 }
 
-/// Whether the I/O of this thread comes after all others' (ioprio_get(2)). False where the kernel
-/// has no block devices.
-fn has_idle_io() -> bool {
+/// Whether the I/O of a thread, or of this one (0), comes after all others' (ioprio_get(2)). False
+/// where the kernel has no block devices.
+fn has_idle_io(id: u32) -> bool {
     // SAFETY: it is handed no memory.
     #[allow(unsafe_code)]
-    let priority = unsafe { libc::syscall(libc::SYS_ioprio_get, IO_OF_PROCESS, 0) };
+    let priority = unsafe { libc::syscall(libc::SYS_ioprio_get, IO_OF_PROCESS, id) };
     priority >> IO_CLASS_SHIFT == IO_IDLE
 }
 

@@ -123,6 +123,7 @@ fn write(
         ("CPU quota", quota.as_deref()),
         ("kept in its groups", job.kept_by.as_deref()),
         ("guarantee left", guarantee_left(job)),
+        ("frozen by", job.frozen_by.as_deref()),
         ("not measured", job.not_measured.as_deref()),
     ] {
         text.map_or(Ok(()), |text| line(title, text))?;

@@ -22,6 +22,7 @@ pub fn job(id: i64, name: &str) -> v1::Job {
         unplaceable: None,
         crowded: None,
         kept_by: None,
+        frozen_by: None,
         uncontended: false,
         short_lived: None,
         overhead: 0.0,

@@ -130,9 +130,9 @@ impl Roster {
 
     /// A program may limit its time as a real-time one at any moment. Threads that are new are
     /// looked at, and some of the others in turn.
-    pub(super) fn note_rt_limits(&mut self, members: &mut Members, new: &[u32]) {
+    pub(super) fn note_rt_limits(&mut self, members: &mut Members, proc_root: &Path, new: &[u32]) {
         for &tid in new.iter().chain(self.limits.next(&self.numbers, LOOKED_AT_AGAIN)) {
-            members.note_rt_limit(tid, sched::has_rt_time_limit(tid));
+            members.note_rt_limit(tid, sched::has_rt_time_limit(proc_root, tid));
         }
     }
 

@@ -25,7 +25,7 @@ pub fn adopt(args: &Adopt, daemon: &Surroundings) -> Result<()> {
     }
     let adopted = meant(&args.what)?;
     let (name, cpus) = defaults(&adopted)?;
-    let job = args.job.registration(&name, cpus, Caller::default())?;
+    let job = args.job.registration(&name, cpus, owner_of(&adopted))?;
     let mut client = connect_or_start(daemon, None)?;
     let reply = client.adopt(&job, &adopted)?;
     if job.policy == v1::Policy::auto {
@@ -39,7 +39,7 @@ pub fn adopt(args: &Adopt, daemon: &Surroundings) -> Result<()> {
 fn adopt_threads(args: &Adopt, daemon: &Surroundings) -> Result<()> {
     let tids = each_once(&args.what.threads);
     let (name, cpus) = defaults_of_threads(&tids)?;
-    let job = args.job.registration(&name, cpus, Caller::default())?;
+    let job = args.job.registration(&name, cpus, how_scheduled(tids[0]))?;
     let mut client = connect_or_start(daemon, None)?;
     let id = client.register(&job)?;
     for (at, &tid) in tids.iter().enumerate() {
@@ -82,6 +82,18 @@ fn meant(what: &AdoptWhat) -> Result<Adopted> {
         (None, Some(path)) => Ok(Adopted::Cgroup(from_the_root(path))),
         _ => anyhow::bail!("exactly one of PID, --cgroup and --thread is needed"),
     }
+}
+
+/// How its owner has scheduled what is adopted: the process, or of a cgroup nobody in particular.
+fn owner_of(adopted: &Adopted) -> Caller {
+    match adopted {
+        Adopted::Process(pid) => how_scheduled(*pid),
+        Adopted::Cgroup(_) => Caller::default(),
+    }
+}
+
+fn how_scheduled(id: i64) -> Caller {
+    u32::try_from(id).map_or_else(|_| Caller::default(), Caller::of_task)
 }
 
 /// The path in the hierarchy, also of one given with its mount point.
@@ -147,6 +159,17 @@ mod tests {
         assert_eq!(defaults_of_threads(&[own; 10_000]).unwrap().1, most);
         let error = defaults_of_threads(&[i32::MAX.into()]).unwrap_err();
         assert!(error.to_string().contains("thread 2147483647: there is none"), "{error:#}");
+    }
+
+    #[test]
+    fn a_process_that_its_owner_made_unimportant_is_so_as_a_gang() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let set = rustix::process::setpriority_process(Pid::from_raw(child.id() as i32), 19);
+        let found = owner_of(&Adopted::Process(child.id().into()));
+        child.kill().and_then(|()| child.wait()).unwrap();
+        set.unwrap();
+        assert_eq!((found.nice, found.weight()), (19, 1));
+        assert_eq!(owner_of(&Adopted::Cgroup("/a".into())), Caller::default());
     }
 
     #[test]

@@ -110,9 +110,10 @@ const SCHEDULING_RUN: Section = Section::Terms(
              whoever limits, freezes or kills that one reaches the job. Where gangs give way to \
              the rest of the machine by their place in the unified hierarchy, a job leaves its \
              caller's group and keeps its limits of memory and processes; a process of gangd stays \
-             in the group, and passes on what kills, signals or freezes it. Unless something else \
-             limits the group: a quota, a cpuset, a device filter, a firewall. Then the job stays \
-             there, and gives way to others of that group alone. Under a quota of CPU time, of \
+             in the group, and passes on a kill, a freeze, a stop, and a signal that ends it. \
+             Weights of the group do not count for such a job; its own does (gang set --weight). \
+             It stays where something else limits the group: a quota, a cpuset, a device filter, a firewall. Then it gives way \
+             to others of that group alone. Under a quota of CPU time, of \
              either version, it stays and is not real-time in its slots, which the quota would not \
              bind. The gangs of a group with a quota have slots for as much CPU time together, and \
              the least quota of the group and those above it counts; other gangs have the slots \
@@ -129,7 +130,11 @@ const SCHEDULING_RUN: Section = Section::Terms(
              SCHED_IDLE where its cgroup cannot be idle: then these two calls refuse the other \
              policies with EPERM, unless RLIMIT_NICE permits them. Where gangd stops processes \
              (gang status: backend signal), calls that signal(7) names as interrupted by a stop \
-             fail with EINTR. No other call fails.",
+             fail with EINTR. Where the kernel groups real-time threads (CONFIG_RT_GROUP_SCHED), a \
+             thread in its slot cannot move to a group of the cpu controller of version 1 whose \
+             cpu.rt_runtime_us is 0 (EINVAL). No other call fails. I/O of a thread without a class \
+             of its own (ionice(1)) has the class that Linux gives to its policy: real-time in its \
+             slot, idle where it is SCHED_IDLE.",
         ),
         (
             "Programs that start many others",

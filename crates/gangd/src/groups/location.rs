@@ -258,6 +258,19 @@ impl Cgroups {
         Some(self.kept_from_realtime(placement).or_else(limit).unwrap_or_else(by_setting))
     }
 
+    /// The group that is frozen, of that of a job and those above it: the nearest one.
+    pub fn frozen_by(&self, placement: &Placement) -> Option<String> {
+        let Placement::Cgroup { group, .. } = placement else { return None };
+        let root = self.root_of_v2()?;
+        // The root itself cannot be.
+        let groups = group.ancestors().take_while(|of| of.starts_with(root) && *of != root);
+        let is_frozen = |of: &&Path| {
+            let asked = Group::at(*of).read("cgroup.freeze");
+            asked.is_ok_and(|asked| asked.trim() == "1")
+        };
+        groups.into_iter().find(is_frozen).map(|of| of.display().to_string())
+    }
+
     /// The limit that a process would leave as it comes into a job that is elsewhere.
     pub fn left_by(&self, placement: &Placement, pid: u32) -> Result<Option<Limit>> {
         let Placement::Cgroup { group, cpu_group, adopted, .. } = placement else {

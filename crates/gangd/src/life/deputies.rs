@@ -7,7 +7,8 @@
 //!
 //! Approach: for each such job a process stays there and does nothing. Its end is passed on: a
 //! kill kills the job, and any other signal is sent to all processes of the job, for which another
-//! deputy comes. Where the group is frozen, the job is suspended. The deputy is a process of the
+//! deputy comes. Where the group is frozen, or its processes are stopped as batch systems do, the
+//! job is suspended. A signal that ends nobody by default is lost. The deputy is a process of the
 //! job's owner, so that its group accounts for it and its owner may signal it, and ends with the
 //! daemon. Nobody can tell who signalled it, so that no signal is passed on to processes of others
 //! than the owner.
@@ -16,7 +17,7 @@ use std::{
     collections::BTreeMap,
     io::{self, Read},
     os::{
-        fd::OwnedFd,
+        fd::{AsFd, OwnedFd},
         unix::process::{CommandExt, ExitStatusExt},
     },
     path::PathBuf,
@@ -31,7 +32,7 @@ use gang_linux::{
 };
 use gang_schedule::JobId;
 use gang_timetable::record::Placement;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, waitid};
 
 use crate::{daemon::Daemon, groups::watch::Source};
 
@@ -46,7 +47,9 @@ struct Deputy {
     group: PathBuf,
     /// The group's state; it is watched as long as this is open.
     events: OpenFile,
-    /// The job is suspended because the group is frozen.
+    /// Somebody has stopped it, as all processes of the group.
+    is_stopped: bool,
+    /// The job is suspended because the group is frozen or stopped.
     has_suspended: bool,
 }
 
@@ -84,7 +87,7 @@ impl Deputy {
             let _ = child.kill();
             let _ = child.wait();
         })?;
-        Ok(Deputy { child, pidfd, group, events, has_suspended: false })
+        Ok(Deputy { child, pidfd, group, events, is_stopped: false, has_suspended: false })
     }
 
     fn attach(child: &Child, group: &PathBuf) -> Result<(OwnedFd, OpenFile)> {
@@ -101,6 +104,17 @@ impl Deputy {
 
     fn is_frozen(&self) -> bool {
         self.events.keyed("frozen", &mut Vec::new()).is_ok_and(|frozen| frozen == Some(1))
+    }
+
+    /// Whether that has changed.
+    fn was_stopped_or_continued(&mut self) -> bool {
+        let changes = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
+        let before = self.is_stopped;
+        // Each call has one change; several may have come.
+        while let Ok(Some(status)) = waitid(WaitId::PidFd(self.pidfd.as_fd()), changes) {
+            self.is_stopped = status.stopped();
+        }
+        self.is_stopped != before
     }
 }
 
@@ -183,18 +197,31 @@ impl Daemon {
         }
     }
 
-    /// The group that a job has left is frozen, or not any more.
+    /// Jobs stand still where the processes of the groups that they left were stopped, and go on
+    /// with these. The kernel's word for that comes by a signal alone, so that it is asked now and
+    /// then.
+    pub fn follow_deputies(&self) {
+        let mut deputies = self.jobs.deputies.all();
+        let has_changed = |(&job, deputy): (&JobId, &mut Deputy)| {
+            deputy.was_stopped_or_continued().then_some(job)
+        };
+        let changed: Vec<JobId> = deputies.iter_mut().filter_map(has_changed).collect();
+        drop(deputies);
+        changed.into_iter().for_each(|job| self.callers_group_changed(job));
+    }
+
+    /// The group that a job has left stands still, or not any more.
     pub fn callers_group_changed(&self, job: JobId) {
         let changed = {
             let mut deputies = self.jobs.deputies.all();
             let Some(deputy) = deputies.get_mut(&job) else { return };
-            let is_frozen = deputy.is_frozen();
-            let has_suspended = std::mem::replace(&mut deputy.has_suspended, is_frozen);
-            (is_frozen != has_suspended).then_some(is_frozen)
+            let is_still = deputy.is_frozen() || deputy.is_stopped;
+            let has_suspended = std::mem::replace(&mut deputy.has_suspended, is_still);
+            (is_still != has_suspended).then_some(is_still)
         };
-        let Some(is_frozen) = changed else { return };
-        if let Err(error) = self.suspend(job, is_frozen, false) {
-            tracing::warn!(%job, ?error, is_frozen, "a job does not stand as its caller's group");
+        let Some(is_still) = changed else { return };
+        if let Err(error) = self.suspend(job, is_still, false) {
+            tracing::warn!(%job, ?error, is_still, "a job does not stand as its caller's group");
         }
     }
 }

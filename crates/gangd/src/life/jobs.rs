@@ -60,6 +60,11 @@ impl Jobs {
         self.cgroups.kept_by(placement)
     }
 
+    /// The group that somebody has frozen, of that of a job and those above it.
+    pub fn frozen_by(&self, placement: &Placement) -> Option<String> {
+        self.cgroups.frozen_by(placement)
+    }
+
     /// The quota of CPU time that its caller's groups leave a job.
     pub fn cpu_quota(&self, placement: &Placement) -> Option<CpuQuota> {
         self.cgroups.cpu_quota(placement)

@@ -30,6 +30,7 @@ impl Daemon {
             return (false, false);
         };
         self.follow_limits(&limited);
+        self.follow_deputies();
         self.tend_trees(trees);
         self.tend_singles(singles);
         if self.backend == Backend::Rt {

@@ -100,6 +100,10 @@ impl Described {
             Some(v1::CpuQuota { by: read.limit.to_string(), ..planned })
         });
         job.kept_by = gang.and_then(|placement| daemon.jobs.kept_by(placement));
+        // Of a job that takes turns, or is suspended, gangd itself may have frozen the group.
+        let sleeps = matches!(job.state, v1::JobState::sleeping | v1::JobState::idle);
+        let sleeper = placement.filter(|_| sleeps);
+        job.frozen_by = sleeper.and_then(|placement| daemon.jobs.frozen_by(placement));
         measured::describe(&daemon.measuring, placement, &mut job);
         Ok((job, pids))
     }
@@ -180,6 +184,7 @@ fn describe(state: &State, job: &Job, share: f64, now: Now) -> v1::Job {
         }),
         cgroup,
         kept_by: None,
+        frozen_by: None,
         processes: 0,
         single_threads: job.home.as_ref().map(Home::is_of_threads),
         uncontended: job.in_slot == InSlot::Uncontended,

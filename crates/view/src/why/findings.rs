@@ -97,6 +97,15 @@ pub fn standing(job: &Job) -> Option<Finding> {
             "It was suspended, and nothing of it runs until it is resumed.".into(),
             format!("gang resume {id}"),
         ),
+        JobState::sleeping | JobState::idle if job.frozen_by.is_some() => {
+            let by = escaped(job.frozen_by.as_deref().unwrap_or_default());
+            advised(
+                Kind::Asleep,
+                Bad,
+                format!("Somebody has frozen the cgroup {by}, so that nothing of it runs."),
+                format!("write 0 to {by}/cgroup.freeze"),
+            )
+        }
         JobState::sleeping | JobState::idle => {
             let long = if job.state == JobState::idle { "for long" } else { "at present" };
             advised(

@@ -154,6 +154,15 @@ fn each_reason_is_found() {
             &[(Share, Note), (KeptInItsGroups, Note), (Coscheduled, Good)],
         ),
         (
+            "a group that somebody has frozen",
+            |job| {
+                job.state = JobState::sleeping;
+                job.frozen_by = Some("/sys/fs/cgroup/user.slice".into());
+            },
+            |_| (),
+            &[(Asleep, Bad)],
+        ),
+        (
             "as many threads as are switched, which sleep",
             |job| (job.threads, job.state) = (4096, JobState::sleeping),
             |_| (),

@@ -95,6 +95,7 @@ fn sixteen_threads_run_to_their_end() {
 }
 
 #[test]
+#[ignore = "nightly: takes half a minute of all CPUs"]
 fn users_under_gangd_where_it_is_there() {
     let with_gangd = gangd_is_there();
     let plain = if with_gangd { "--quick" } else { "--plain --quick" };
@@ -148,6 +149,7 @@ fn batch_and_priority_under_gangd_need_gangd() {
 }
 
 #[test]
+#[ignore = "nightly: takes half a minute of all CPUs"]
 fn deadlines_and_holes_under_gangd_need_gangd() {
     if !gangd_is_there() {
         return;
@@ -166,6 +168,7 @@ fn deadlines_and_holes_under_gangd_need_gangd() {
 }
 
 #[test]
+#[ignore = "nightly: takes half a minute of all CPUs"]
 fn stream_slices_and_noise_under_gangd_need_gangd() {
     if !gangd_is_there() {
         return;

@@ -191,11 +191,12 @@ fn switched(recorded: &Recorded) -> Vec<Event> {
         let asked = asked.max(ended.insert(switch.switcher, raised).unwrap_or(0));
         let counts = [("lowers", json!(switch.lowers)), ("raises", json!(switch.raises))];
         let number = ("number", json!(switch.number));
+        let bound = switch.clock_bound_ns.map(|ns| ("clock_bound_ns", json!(ns)));
         let mut add = |name: &str, span, args: BTreeMap<_, _>| {
             let track = (SWITCHED, track(switcher));
             events.push(Event::of(recorded, span, track, "switch", name.into(), args));
         };
-        add("switch", (asked, raised), counts.into_iter().chain([number]).collect());
+        add("switch", (asked, raised), counts.into_iter().chain([number]).chain(bound).collect());
         add("late", (asked, began), BTreeMap::new());
         if switch.lowers > 0 {
             add("lower", (began, lowered), BTreeMap::new());
@@ -311,6 +312,7 @@ mod tests {
             raised_ns,
             lowers: 0,
             raises: 1,
+            clock_bound_ns: None,
         };
         let mut recorded = recorded();
         recorded.switchers = vec![v1::Switcher { cpu_list: vec![0], count: 2 }];

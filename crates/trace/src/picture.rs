@@ -78,6 +78,7 @@ mod tests {
                 raised_ns,
                 lowers,
                 raises,
+                clock_bound_ns: None,
             }
         };
         let switcher = |cpu: i64| v1::Switcher { cpu_list: vec![cpu], count: 8 };

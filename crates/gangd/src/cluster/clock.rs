@@ -1,6 +1,7 @@
 //! How good the clock is, as often as somebody asks.
 
 use std::{
+    collections::VecDeque,
     sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
@@ -124,6 +125,35 @@ impl Clock {
     }
 }
 
+/// How near to UTC the clock was, lately.
+#[derive(Clone, Debug, Default)]
+pub struct Bounds(VecDeque<(u64, u64)>);
+
+impl Bounds {
+    /// The timings of switches reach less far back.
+    const MOST: usize = 1_024;
+
+    /// The clock is nearer than `bound_ns` from now on.
+    pub fn note(&mut self, utc_ns: u64, bound_ns: u64) {
+        // What was said of later moments is of a clock that was set back.
+        while self.0.back().is_some_and(|&(from_ns, _)| from_ns >= utc_ns) {
+            self.0.pop_back();
+        }
+        if self.0.back().is_none_or(|&(_, last_ns)| last_ns != bound_ns) {
+            self.0.push_back((utc_ns, bound_ns));
+        }
+        if self.0.len() > Bounds::MOST {
+            self.0.pop_front();
+        }
+    }
+
+    /// As it was said last before a moment.
+    pub fn at(&self, utc_ns: u64) -> Option<u64> {
+        let said = self.0.iter().rev().find(|(from_ns, _)| *from_ns <= utc_ns);
+        said.map(|&(_, bound_ns)| bound_ns)
+    }
+}
+
 /// Asks chronyd for as long as somebody wants to know. A silence of one who is needed is logged.
 fn ask(last: &Weak<Mutex<Option<Said>>>, is_needed: bool) {
     let mut is_known = true;
@@ -164,6 +194,27 @@ mod tests {
             let next = Said { apart_ns: 1_000 * MS + step, ..said };
             assert_eq!(next.at(1_000 * MS + step).bound_ns, 400_000, "measured since");
         }
+    }
+
+    #[test]
+    fn each_moment_has_what_was_said_before_it() {
+        let mut bounds = Bounds::default();
+        assert_eq!(bounds.at(5), None);
+        for (utc_ns, bound_ns) in [(10, 7), (20, 7), (30, 9)] {
+            bounds.note(utc_ns, bound_ns);
+        }
+        assert_eq!(
+            [5, 10, 29, 30, 99].map(|at| bounds.at(at)),
+            [None, Some(7), Some(7), Some(9), Some(9)]
+        );
+        bounds.note(15, 100);
+        assert_eq!(
+            [14, 15, 30].map(|at| bounds.at(at)),
+            [Some(7), Some(100), Some(100)],
+            "set back"
+        );
+        (0..5_000).for_each(|at| bounds.note(100 + at, at));
+        assert_eq!((bounds.0.len(), bounds.at(5_099)), (Bounds::MOST, Some(4_999)));
     }
 
     #[test]

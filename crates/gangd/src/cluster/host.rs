@@ -281,8 +281,10 @@ impl Host for ThisHost {
             Err(_) => self.last_seen.clone().unwrap_or_default(),
         };
         let of_users = self.of_accounts(&of_users);
+        let clock = self.clock.quality();
+        self.shared.state().clock_bounds.note(gang_linux::clock::utc_ns(), clock.bound_ns);
         Observation {
-            clock: self.clock.quality(),
+            clock,
             threads,
             of_users,
             parts: here.iter().map(|part| part.job).collect(),

@@ -74,6 +74,7 @@ struct State {
     missing: BTreeMap<JobId, String>,
     /// The processes that were added to parts.
     ranks: Ranks,
+    clock_bounds: clock::Bounds,
     is_closed: bool,
 }
 
@@ -235,6 +236,11 @@ impl Cluster {
     /// lapsed: no process of it came.
     pub fn has_lapsed(&self, job: JobId, account: Option<UserId>) -> bool {
         self.shared.state().has_lapsed(job, account, Instant::now())
+    }
+
+    /// How near to UTC the clock of this host was, lately.
+    pub fn clock_bounds(&self) -> clock::Bounds {
+        self.shared.state().clock_bounds.clone()
     }
 
     /// Why parts are not here as they are wanted.

@@ -18,7 +18,7 @@ use gang_timetable::{
 };
 
 use crate::{
-    cluster::name_of,
+    cluster::{Cluster, name_of},
     conduct::{
         at_work,
         state::{State, now},
@@ -343,6 +343,7 @@ pub fn rows(plans: &[(Arc<Plan>, Gap)]) -> Vec<v1::Row> {
 
 /// The switches asked for after `since_ns` (UTC), of all switchers, in order.
 pub fn switches(daemon: &Daemon, since_ns: u64) -> (Vec<v1::Switcher>, Vec<v1::Switch>) {
+    let bounds = daemon.cluster.get().map(Cluster::clock_bounds).unwrap_or_default();
     let (mut switchers, mut switches) = (Vec::new(), Vec::new());
     for (switcher, (cpus, timings)) in daemon.conductor.timings().iter().enumerate() {
         let (first, own) = timings.numbered();
@@ -356,6 +357,7 @@ pub fn switches(daemon: &Daemon, since_ns: u64) -> (Vec<v1::Switcher>, Vec<v1::S
             raised_ns: switch.raised_ns as i64,
             lowers: switch.lowers.into(),
             raises: switch.raises.into(),
+            clock_bound_ns: bounds.at(switch.asked_ns).map(|ns| ns as i64),
         }));
         let cpu_list = cpus.iter().map(i64::from).collect();
         switchers.push(v1::Switcher { cpu_list, count: timings.count() as i64 });

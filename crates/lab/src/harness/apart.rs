@@ -14,6 +14,8 @@ use crate::harness::stats::quantile;
 pub const SAMPLES: &str = "samples";
 pub const APART_P50: &str = "apart_us_p50";
 pub const APART_P99: &str = "apart_us_p99";
+/// The clock of either host was nearer to UTC than that at each of these switches.
+const CLOCK_BOUND: &str = "clock_bound_us";
 
 /// Daemons keep the last 1,024 switches.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
@@ -69,14 +71,17 @@ fn apart(
         apart
     };
     let (began, raised) = (sorted(|it| it.began_ns), sorted(|it| it.raised_ns));
-    Ok(Figures::from([
+    let bounds = pairs.iter().flat_map(|(a, b)| [a.clock_bound_ns, b.clock_bound_ns]).flatten();
+    let bound = bounds.max().map(|ns| (CLOCK_BOUND, ns as f64 / 1e3));
+    let figures = [
         (SAMPLES, pairs.len() as f64),
         ("began_apart_us_p50", quantile(&began, 0.5)),
         ("began_apart_us_p99", quantile(&began, 0.99)),
         (APART_P50, quantile(&raised, 0.5)),
         (APART_P99, quantile(&raised, 0.99)),
         ("apart_us_max", quantile(&raised, 1.0)),
-    ]))
+    ];
+    Ok(figures.into_iter().chain(bound).collect())
 }
 
 #[cfg(test)]
@@ -85,8 +90,17 @@ mod tests {
 
     fn switch(asked_ns: i64, raises: i64, late_ns: i64) -> v1::Switch {
         let (began_ns, raised_ns) = (asked_ns + late_ns, asked_ns + 2 * late_ns);
-        let (switcher, number, lowered_ns, lowers) = (0, 0, began_ns, 1);
-        v1::Switch { switcher, number, asked_ns, began_ns, lowered_ns, raised_ns, lowers, raises }
+        v1::Switch {
+            switcher: 0,
+            number: 0,
+            asked_ns,
+            began_ns,
+            lowered_ns: began_ns,
+            raised_ns,
+            lowers: 1,
+            raises,
+            clock_bound_ns: None,
+        }
     }
 
     fn switches(late_ns: i64) -> Vec<v1::Switch> {
@@ -100,7 +114,19 @@ mod tests {
         let figures = apart(&switches(100), &switches(350), 1_000, 0).unwrap();
         assert_eq!((figures[SAMPLES], figures["began_apart_us_p50"]), (40.0, 0.25));
         assert_eq!((figures[APART_P50], figures["apart_us_max"]), (0.5, 0.5));
+        assert_eq!(figures.get(CLOCK_BOUND), None);
         assert!(apart(&switches(100), &[], 1_000, 0).is_err());
+    }
+
+    #[test]
+    fn the_worst_bound_of_both_clocks_stands_beside_them() {
+        let bound = |ns: i64| {
+            let all = switches(100).into_iter().zip(0..);
+            let with = |(it, less)| v1::Switch { clock_bound_ns: Some(ns - less), ..it };
+            all.map(with).collect::<Vec<_>>()
+        };
+        let figures = apart(&bound(7_000), &bound(9_000), 1_000, 0).unwrap();
+        assert_eq!(figures[CLOCK_BOUND], 9.0);
     }
 
     #[test]

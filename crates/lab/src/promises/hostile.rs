@@ -49,8 +49,10 @@ const QUICK_LENGTH: Duration = Duration::from_secs(2);
 const QUICK: [&str; 3] = ["lists", "forks", "cpus"];
 /// A round of all attacks takes half an hour.
 const ROUNDS: usize = 3;
-/// Subordinate numbers that the attacker uses.
+/// Subordinate numbers that the attacker uses in most attacks.
 const NUMBERS: u32 = 3;
+/// All that adduser(8) gives to a user.
+const ALL_NUMBERS: u32 = 65_536;
 /// Time before a measurement, and the part of it in which an attack comes into its own; the victims
 /// become gangs before.
 const LEAD: Duration = Duration::from_secs(4);
@@ -292,7 +294,16 @@ impl Cast<'_> {
             let mut command = Command::new(&self.programs.lab);
             command.args(["workload", "attack", attack.name, "--socket"]).arg(daemon.socket());
             command.args(span.arguments());
-            attackers.push(Running::start(as_user(&mut command, uid))?);
+            if !attack.as_many {
+                attackers.push(Running::start(as_user(&mut command, uid))?);
+                continue;
+            }
+            let all = numbers_of_one(ALL_NUMBERS);
+            let first = all.first().context("the attacker is nobody")?;
+            command.args(["--first-number", &first.to_string()]);
+            command.args(["--numbers", &all.len().to_string()]);
+            attackers.push(Running::start(&mut command)?);
+            break;
         }
         sleep_until_ns(span.start_ns);
         let measured_until_ns = span.end_ns() - tail.as_nanos() as u64;

@@ -185,6 +185,7 @@ mod tests {
             raised_ns: asked_ns + raised_ns,
             lowers: 10,
             raises,
+            clock_bound_ns: None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Jobs that come and go, and what is done to them all the time.
 
+use std::collections::VecDeque;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +24,21 @@ pub(super) fn jobs(ground: &Arc<Ground>) -> Result<()> {
     }
     // Jobs without a process end with their client.
     Ok(())
+}
+
+/// Each connection is another number's, and has a job.
+pub(super) fn numbers(ground: &Arc<Ground>) -> Result<()> {
+    let mut held = VecDeque::with_capacity(JOBS);
+    loop {
+        if held.len() == JOBS {
+            held.pop_front();
+        }
+        let mut client = ground.client_as_next()?;
+        client.register(&Registration::new("attack", 1))?;
+        client.list_jobs()?;
+        held.push_back(client);
+        ground.did(1);
+    }
 }
 
 pub(super) fn memory(ground: &Arc<Ground>) -> Result<()> {

@@ -10,11 +10,12 @@ mod programs;
 mod requests;
 
 use std::io::Write;
+use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -23,6 +24,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use gang_linux::child::ends_with_its_parent;
 use gang_protocol::client::{Client, Registration};
 use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::thread::{Uid, set_thread_res_uid};
 use serde::{Deserialize, Serialize};
 
 use super::When;
@@ -38,13 +40,16 @@ pub struct Attack {
     pub all_cpus: bool,
     /// Threads that do it.
     at_once: usize,
+    /// They act as all numbers of the attacker in turn, for which its process is root's.
+    pub as_many: bool,
     /// Done by each of them; after a refusal it begins again.
     act: fn(&Arc<Ground>) -> Result<()>,
 }
 
-const MANY: Attack = Attack { name: "", about: "", all_cpus: true, at_once: 64, act: |_| Ok(()) };
+const MANY: Attack =
+    Attack { name: "", about: "", all_cpus: true, at_once: 64, as_many: false, act: |_| Ok(()) };
 
-pub const ATTACKS: [Attack; 15] = [
+pub const ATTACKS: [Attack; 16] = [
     Attack {
         name: "connections",
         about: "It takes all connections that it gets, and tries for more.",
@@ -99,6 +104,14 @@ pub const ATTACKS: [Attack; 15] = [
         ..MANY
     },
     Attack {
+        name: "numbers",
+        about: "It has connections and jobs, each as another of its 65,536 numbers of a user.",
+        at_once: 16,
+        as_many: true,
+        act: jobs::numbers,
+        ..MANY
+    },
+    Attack {
         name: "memory",
         about: "It claims nearly all memory for jobs without processes, and waits for more.",
         act: jobs::memory,
@@ -146,6 +159,7 @@ pub const ATTACKS: [Attack; 15] = [
         all_cpus: false,
         at_once: 1,
         act: programs::cpus,
+        ..MANY
     },
 ];
 
@@ -171,6 +185,12 @@ pub struct Attacker {
     /// Processes and threads of its user in all
     #[arg(long, default_value_t = 6_000)]
     pub processes: u64,
+    /// The first of the numbers of the attacker, where it acts as all of them
+    #[arg(long, requires = "numbers")]
+    pub first_number: Option<u32>,
+    /// How many there are
+    #[arg(long, requires = "first_number", value_parser = clap::value_parser!(u32).range(1..))]
+    pub numbers: Option<u32>,
     #[command(flatten)]
     pub when: When,
 }
@@ -190,6 +210,9 @@ struct Ground {
     window: Window,
     acts: AtomicU64,
     refused: AtomicU64,
+    numbers: Range<u32>,
+    /// Of these, in turn.
+    next_number: AtomicU32,
 }
 
 /// Memory that one process of the attacker may have.
@@ -211,8 +234,11 @@ impl Attacker {
         let window = self.when.window()?;
         let cpus = std::thread::available_parallelism().context("counting CPUs")?.get();
         let socket = self.socket.clone();
-        let (acts, refused) = Default::default();
-        let ground = Arc::new(Ground { socket, cpus, window, acts, refused });
+        let first = self.first_number.unwrap_or_default();
+        let numbers = first..first.saturating_add(self.numbers.unwrap_or_default());
+        let (acts, refused, next_number) = Default::default();
+        let ground = Ground { socket, cpus, window, acts, refused, numbers, next_number };
+        let ground = Arc::new(ground);
         for _ in 0..attack.at_once {
             let ground = Arc::clone(&ground);
             let act = move || {
@@ -255,6 +281,17 @@ impl Ground {
         Ok(Client::connect(&self.socket)?)
     }
 
+    /// A client as the next number of the attacker: the kernel names the effective one of the
+    /// thread that connects.
+    fn client_as_next(&self) -> Result<Client> {
+        let turn = self.next_number.fetch_add(1, Ordering::Relaxed);
+        let turn = turn.checked_rem(self.numbers.len() as u32).context("it has no numbers")?;
+        set_effective(self.numbers.start + turn)?;
+        let client = self.client();
+        set_effective(0)?;
+        client
+    }
+
     /// A connection that keeps to none of a client's manners.
     fn connect(&self) -> Result<UnixStream> {
         let connection = UnixStream::connect(&self.socket).context("connecting to gangd")?;
@@ -272,6 +309,11 @@ impl Ground {
         client.add_process(job, helper.0.id().into())?;
         Ok(job)
     }
+}
+
+/// The effective user of this thread alone.
+fn set_effective(uid: u32) -> Result<()> {
+    set_thread_res_uid(None, Uid::from_raw(uid), None).context("acting as another user")
 }
 
 /// A program that ends with the thread that started it.

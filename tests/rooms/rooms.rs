@@ -11,7 +11,7 @@ use gang_harness::skipped;
 use serde_json::Value;
 
 /// Each room, and the rooms that it may use.
-const ROOMS: [(&str, &[&str]); 22] = [
+const ROOMS: [(&str, &[&str]); 23] = [
     ("gang-bpf", &[]),
     ("gang-schedule", &[]),
     ("gang-timetable", &["gang-schedule"]),
@@ -40,6 +40,7 @@ const ROOMS: [(&str, &[&str]); 22] = [
     ("gang-lab", &["gang-linux", "gang-picture", "gang-protocol"]),
     ("gang-trace", &["gang-linux", "gang-picture", "gang-protocol"]),
     ("gang-picture", &[]),
+    ("gang-net", &[]),
     ("gang-view", &["gang-protocol"]),
     ("libgang", &["gang-protocol"]),
     ("gang-rooms", &[]),
@@ -53,11 +54,12 @@ const ROOMS: [(&str, &[&str]); 22] = [
 const IN_TESTS: &[&str] = &["gang-daemon", "gang-harness"];
 
 /// Rooms that decide, by their directories: without Linux, a clock, a file or a random number.
-const PURE: [(&str, &str); 4] = [
+const PURE: [(&str, &str); 5] = [
     ("gang-schedule", "crates/schedule"),
     ("gang-timetable", "crates/timetable"),
     ("gang-conductor", "crates/conductor"),
     ("gang-cluster", "crates/cluster"),
+    ("gang-net", "crates/net"),
 ];
 
 /// The simulation runs anywhere, too. Its program reads arguments and files.

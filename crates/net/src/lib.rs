@@ -1,0 +1,15 @@
+//! Messages between two processes of a job, over a medium that may lose, double and reorder what
+//! it carries: as data.
+//!
+//! A [`Channel`] is one end. It takes messages to be sent and frames that have come, and gives
+//! frames to be sent and messages that are complete. Who has it carries the frames, and says what
+//! time it is. Nothing here has a clock, a socket or memory that others see.
+//!
+//! - [`frame`]: what goes over the medium at once, to the byte.
+//! - [`channel`]: order, credits, retransmission, and the flush before a switch.
+
+pub mod channel;
+pub mod frame;
+
+pub use channel::{Channel, Config, Counts, Refused, TooLong};
+pub use frame::{Flags, Frame, Header, Key, Malformed, Rank};

@@ -334,8 +334,7 @@ impl Channel {
         if !header.flags.is_data {
             return;
         }
-        let is_known =
-            header.sequence < self.expected || self.early.contains_key(&header.sequence);
+        let is_known = header.sequence < self.expected || self.early.contains_key(&header.sequence);
         if is_known {
             self.counts.doubled += 1;
             return;

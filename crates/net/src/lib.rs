@@ -7,9 +7,12 @@
 //!
 //! - [`frame`]: what goes over the medium at once, to the byte.
 //! - [`channel`]: order, credits, retransmission, and the flush before a switch.
+//! - [`global`]: whether a whole program goes on, has ended, or waits for itself.
 
 pub mod channel;
 pub mod frame;
+pub mod global;
 
 pub use channel::{Channel, Config, Counts, Refused, TooLong};
 pub use frame::{Flags, Frame, Header, Key, Malformed, Rank};
+pub use global::{Activity, AtFlush, Global, Verdict};

@@ -79,7 +79,7 @@ impl Drop for CallersGroup {
         // Those that were killed are in it until they have ended, and groups of jobs are below it
         // until gangd has removed them.
         let end = Instant::now() + TIME_LIMIT;
-        while self.0.remove_unused() && Instant::now() < end {
+        while self.0.remove().is_err() && self.0.exists() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(5));
         }
     }

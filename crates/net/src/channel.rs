@@ -295,7 +295,7 @@ impl Channel {
         self.acknowledged + self.sent.len() as u64
     }
 
-    /// What the peer has, and what it has room for.
+    /// Takes note of how much the peer has, and has room for.
     fn learn(&mut self, now_ns: u64, header: &Header) {
         if header.credit > self.credit {
             (self.credit, self.again.turns) = (header.credit, 0);

@@ -1,4 +1,4 @@
-//! What goes over a medium at once: 64 bytes of header, and a part of a message.
+//! A frame goes over a medium at once: 64 bytes of header, and a part of a message.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -15,7 +15,7 @@
 //!
 //! Numbers are little-endian.
 //!
-//! Whoever can put a frame on the medium can say anything in it. So a reader takes nothing on
+//! A frame can be put on the medium by anybody, and say anything. So a reader takes nothing on
 //! trust: lengths are compared with what came, and a [`Channel`](crate::Channel) compares key and
 //! ranks with its own.
 
@@ -48,7 +48,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// What a frame is besides an acknowledgement, which each is.
+/// The kinds of a frame; each is an acknowledgement besides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
     /// It has a part of a message, and a number of its own.
@@ -145,7 +145,7 @@ impl<'a> Frame<'a> {
     /// Reads a frame; `bytes` are all that came at once.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// They are no frame, for this reason.
     pub fn read(bytes: &'a [u8]) -> Result<Frame<'a>, Malformed> {
         let truncated = Malformed::Truncated { bytes: bytes.len() };
         let (header, payload) = bytes.split_first_chunk::<HEADER>().ok_or(truncated)?;

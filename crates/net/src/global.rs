@@ -1,5 +1,5 @@
-//! What a whole program does, as two flushes in a row show it: it goes on, it has ended, or some of
-//! its processes wait for each other for ever.
+//! The state of a whole program, by two flushes in a row: it goes on, it has ended, or some of its
+//! processes wait for each other for ever.
 //!
 //! Problem: no process sees the others. One that waits for a message cannot tell a sender that is
 //! slow from one that waits as well, and its own counters say nothing of messages on their way.
@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Rank;
 
-/// What a process does at a flush.
+/// The activity of a process at a flush.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Activity {
     Computes,

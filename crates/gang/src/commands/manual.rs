@@ -112,9 +112,9 @@ const SCHEDULING_RUN: Section = Section::Terms(
              caller's group and keeps its limits of memory and processes; a process of gangd stays \
              in the group, and passes on a kill, a freeze, a stop, and a signal that ends it. \
              Weights of the group do not count for such a job; its own does (gang set --weight). \
-             It stays where something else limits the group: a quota, a cpuset, a device filter, a firewall. Then it gives way \
-             to others of that group alone. Under a quota of CPU time, of \
-             either version, it stays and is not real-time in its slots, which the quota would not \
+             It stays where something else limits the group: a quota, a cpuset, a device filter, a \
+             firewall. Then it gives way to others of that group alone. Under a quota of CPU time, \
+             of either version, it stays and is not real-time in its slots, which the quota would not \
              bind. The gangs of a group with a quota have slots for as much CPU time together, and \
              the least quota of the group and those above it counts; other gangs have the slots \
              that are left. Limits that come or go while a job runs count within seconds: the job moves to \

@@ -135,7 +135,7 @@ impl Bounds {
 
     /// The clock is nearer than `bound_ns` from now on.
     pub fn note(&mut self, utc_ns: u64, bound_ns: u64) {
-        // What was said of later moments is of a clock that was set back.
+        // The bounds of later moments are of a clock that was set back.
         while self.0.back().is_some_and(|&(from_ns, _)| from_ns >= utc_ns) {
             self.0.pop_back();
         }

@@ -105,6 +105,14 @@ fn run(lab: &Lab, attacks: &[&'static Attack]) -> Result<Report> {
              this machine."
         ));
     }
+    let (all, as_many) = (numbers_of_one(ALL_NUMBERS).len(), attacks.iter().find(|it| it.as_many));
+    if let Some(attack) = as_many.filter(|_| all < ALL_NUMBERS as usize) {
+        report.notes.push(format!(
+            "More numbers than {all} in {}: /etc/subuid gives {ALL_NUMBERS} to no user of this \
+             machine.",
+            attack.name
+        ));
+    }
     let left_out = ATTACKS.len() - attacks.len();
     if left_out > 0 {
         report.notes.push(format!("{left_out} of {} attacks.", ATTACKS.len()));

@@ -690,8 +690,8 @@ pub const BUILD: Promise = Promise {
     must: AtLeast(1.0),
     last: last(EPYC, "2026-11-30", "8 rounds of 10 s", 0.933, Some([0.868, 0.997])),
     missed: Some(
-        "An ordinary build has the gaps beside a gang to itself, and a gang has a half of them; \
-         the gang beside the build did 6 % more beside it as a gang.",
+        "Supposedly the gaps, which an ordinary build has to itself and a gang has by half; this \
+         was not measured apart. The gang beside the build did 6 % more beside it as a gang.",
     ),
     command: "gang lab build",
     ..PLAIN

@@ -10,7 +10,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-all=(cgroup2 clock suspend cpus isolated pids systemd containers)
+all=(cgroup2 clock suspend cpus isolated pids systemd containers hybrid)
 # Take long, or compare clocks, and so have to be named.
 more=(hosts lab tests)
 suite=trixie
@@ -18,6 +18,9 @@ mirror=${VM_MIRROR:-http://deb.debian.org/debian}
 # Of trixie-backports; it has sched_ext, too.
 kernel_package=${VM_KERNEL:-linux-image-6.18.15+deb13-amd64}
 packages=dbus,init-system-helpers,jq,kmod,libelf1t64,procps,runc,systemd,systemd-sysv,util-linux,zlib1g
+# The last Debian whose kernel and systemd have the controllers of version 1 of cgroups.
+suite_of_hybrid=bookworm
+packages_of_hybrid=${packages/libelf1t64/libelf1}
 # What a guest of the check `hosts` has besides.
 packages_of_hosts=$packages,chrony,etcd-server,iproute2
 # By these the guest of the lab sees the files of this machine, and guests have a network.
@@ -54,35 +57,50 @@ root() {
 }
 archive() { (cd "$1" && find . -mount | root cpio -o -H newc --quiet -R 0:0); }
 
-# The kernel, by a state of apt's own: neither the machine's sources nor its packages change.
-get_kernel() {
-  local apt=$cache/apt
+# fetch_kernel PACKAGE SUITE… : of a Debian, into $cache/apt, by a state of apt's own: neither the
+# machine's sources nor its packages change. Of a package without files, the one that it names.
+fetch_kernel() {
+  local apt=$cache/apt package=$1 named
   mkdir -p "$apt/lists/partial" "$apt/archives/partial"
-  printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n' \
-    "$mirror" "$suite" "$mirror" "$suite-backports" >"$apt/sources.list"
+  printf "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror %s main\n" \
+    "${@:2}" >"$apt/sources.list"
   local options=(-q -o "Dir::State::Lists=$apt/lists" -o "Dir::Etc::SourceList=$apt/sources.list"
     -o Dir::Etc::SourceParts=- -o "Dir::Cache::archives=$apt/archives" -o Dir::Cache::pkgcache=
     -o Dir::Cache::srcpkgcache= -o APT::Architecture=amd64 -o APT::Sandbox::User=root)
   apt-get "${options[@]}" update
-  (cd "$apt" && apt-get "${options[@]}" download "$kernel_package")
+  named=$(apt-cache "${options[@]}" show "$package" | sed -n 's/^Depends: .*\(linux-image-[0-9][^ ,]*\).*/\1/p' | head -n 1)
+  (cd "$apt" && apt-get "${options[@]}" download "${named:-$package}")
+}
+vmlinuz() { dpkg-deb --fsys-tarfile "$cache"/apt/linux-image-*.deb | tar -x --to-stdout --wildcards './boot/vmlinuz-*'; }
+
+get_kernel() {
+  local apt=$cache/apt
+  fetch_kernel "$kernel_package" "$suite" "$suite-backports"
   rm -rf "$cache/modules" "$cache/modules.new"
   mkdir "$cache/modules.new"
   local wanted=("${modules[@]/#/*/}" "${modules_of_hosts[@]/#/*/}")
   dpkg-deb --fsys-tarfile "$apt/$kernel_package"_*.deb |
     tar -x -C "$cache/modules.new" --wildcards "${wanted[@]/%/.ko*}" --transform 's:.*/::'
   xz -d "$cache"/modules.new/*.xz
-  dpkg-deb --fsys-tarfile "$apt/$kernel_package"_*.deb |
-    tar -x --to-stdout --wildcards './boot/vmlinuz-*' >"$cache/kernel.new"
+  vmlinuz >"$cache/kernel.new"
   mv "$cache/kernel.new" "$cache/kernel"
   mv "$cache/modules.new" "$cache/modules"
   echo "${modules[*]} ${modules_of_hosts[*]}" >"$cache/modules.of"
   rm -r "$apt"
 }
 
-# want_system NAME PACKAGES : a Debian that fits into memory. What a package or a page needs to be
-# read is left out.
+# Of its modules none is needed.
+get_kernel_of_hybrid() {
+  fetch_kernel linux-image-amd64 "$suite_of_hybrid"
+  vmlinuz >"$cache/kernel-of-hybrid.new"
+  mv "$cache/kernel-of-hybrid.new" "$cache/kernel-of-hybrid"
+  rm -r "$cache/apt"
+}
+
+# want_system NAME PACKAGES [SUITE] : a Debian that fits into memory. What a package or a page needs
+# to be read is left out.
 want_system() {
-  local system=$cache/$1
+  local system=$cache/$1 suite=${3:-$suite}
   [[ ! -s $system.cpio || $(cat "$system.of" 2>/dev/null) != "$2" ]] || return 0
   root rm -rf "$system"
   root debootstrap --variant=minbase --include="$2" "$suite" "$system" "$mirror" \
@@ -97,7 +115,11 @@ want_system() {
 mkdir -p "$cache"
 [[ -s $cache/kernel && $(cat "$cache/modules.of" 2>/dev/null) == "${modules[*]} ${modules_of_hosts[*]}" ]] ||
   get_kernel
-[[ ${checks[*]} == hosts ]] || want_system system "$packages"
+[[ ${checks[*]} == hosts || ${checks[*]} == hybrid ]] || want_system system "$packages"
+if [[ " ${checks[*]} " == *" hybrid "* ]]; then
+  [[ -s $cache/kernel-of-hybrid ]] || get_kernel_of_hybrid
+  want_system hybrid "$packages_of_hybrid" "$suite_of_hybrid"
+fi
 [[ " ${checks[*]} " != *" hosts "* ]] || want_system hosts "$packages_of_hosts"
 
 # Our files, unpacked over the system when the guest starts.
@@ -152,11 +174,15 @@ END
 
 # guest CHECK: its second serial line is what the check says; the first one goes into a file.
 guest() {
-  local check=$1 init=/vm/init cpus=2 memory_mib=2048 limit=1800 files=()
+  local check=$1 init=/vm/init kernel=kernel cpus=2 memory_mib=2048 limit=1800 files=()
   local host=(-virtfs "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap")
   case $check in
     # Without udev no unit hears of a serial line.
     systemd) init="/sbin/init systemd.getty_auto=no" ;;
+    hybrid)
+      kernel="kernel-of-hybrid"
+      init="/sbin/init systemd.getty_auto=no systemd.unified_cgroup_hierarchy=0"
+      ;;
     isolated) cpus=3 init="/vm/init isolcpus=2" ;;
     lab)
       cpus=${VM_CPUS:-16} memory_mib=8192 limit=10800
@@ -178,7 +204,7 @@ guest() {
     timeout -k 5 "${VM_LIMIT:-$limit}" qemu-system-x86_64 -nodefaults -no-user-config -display none -no-reboot \
       -m "$memory_mib" -smp "$cpus" -accel "$accel" -cpu max -rtc base=utc \
       -serial "file:$cache/$check.console" -serial stdio "${files[@]}" \
-      -kernel "$cache/kernel" -initrd "$ours.cpio" \
+      -kernel "$cache/$kernel" -initrd "$ours.cpio" \
       -append "console=ttyS0 panic=-1 loglevel=4 vm.check=$check rdinit=$init" </dev/null || return
     # Of many emulated CPUs one may run what stood where the kernel patches its own code as it
     # boots, and panics.
@@ -226,7 +252,7 @@ failures=0
 for check in "${checks[@]}"; do
   printf '== %s\n' "$check"
   [[ $check != tests ]] || build_tests
-  if [[ $check == hosts ]]; then initrd hosts; else initrd system; fi
+  if [[ $check == @(hosts|hybrid) ]]; then initrd "$check"; else initrd system; fi
   ended=
   while IFS= read -r line; do
     line=${line%$'\r'}

@@ -581,6 +581,42 @@ END
         $RUN $ranks sh -c "$bound" 2>/dev/null | sort
         $ranks $RUN sh -c 'exit 3' 2>/dev/null
         echo $?"#;
+    /// Pools are as wide as without gangd, and no variable tells them otherwise.
+    pools_of_threads ["/usr/bin/python3 -c 'import joblib'"] r#"
+        sed 's/^ *|//' >pool.py <<<'
+            |import os, joblib
+            |from multiprocessing.pool import ThreadPool
+            |names = [name for name in os.environ if name.endswith("_NUM_THREADS")]
+            |print(joblib.cpu_count(), os.cpu_count(), len(os.sched_getaffinity(0)), names)
+            |calls = [joblib.delayed(abs)(number) for number in range(-9, 0)]
+            |print(joblib.Parallel(n_jobs=-1, prefer="threads")(calls))
+            |print(joblib.Parallel(n_jobs=-1)(calls))
+            |with ThreadPool() as pool:
+            |    print(pool._processes, sum(pool.map(abs, range(-9, 0))))'
+        $RUN /usr/bin/python3 pool.py"#;
+    ranks_of_torch ["torchrun -r 1 -t 1 --nproc_per_node 1 /dev/null"] r#"
+        sed 's/^ *|//' >rank.py <<<'
+            |import os, torch
+            |print(os.environ["OMP_NUM_THREADS"], torch.get_num_threads(), flush=True)'
+        # Python 3.11 cannot tell torchrun of Debian 12 that no stream is redirected.
+        $RUN torchrun --standalone -r 1 -t 1 --nproc_per_node 2 rank.py 2>/dev/null | sort
+        echo ${PIPESTATUS[0]}"#;
+    threads_of_gromacs ["gmx"] r#"
+        printf 'box\n1\n    1ARG    AR    1   1.000   1.000   1.000\n 4.0 4.0 4.0\n' >conf.gro
+        printf '[ defaults ]\n1 2 no 1 1\n[ atomtypes ]\n' >topol.top
+        printf 'AR 39.948 0 A 0.00622 9.695e-06\n' >>topol.top
+        printf '[ moleculetype ]\nARG 1\n[ atoms ]\n1 AR 1 ARG AR 1 0 39.948\n' >>topol.top
+        printf '[ system ]\nx\n[ molecules ]\nARG 1\n' >>topol.top
+        printf 'integrator = md\nnsteps = 10\nrcoulomb = 0.9\nrvdw = 0.9\n' >md.mdp
+        printf 'verlet-buffer-tolerance = -1\nrlist = 0.9\n' >>md.mdp
+        gmx -quiet grompp -f md.mdp -c conf.gro -p topol.top -o md.tpr >/dev/null 2>&1
+        threads='-ntmpi 1 -ntomp 2'
+        for pin in on off; do
+            $RUN gmx -quiet mdrun -s md.tpr $threads -pin $pin -deffnm md >/dev/null 2>&1
+            echo $?
+            grep -E '^ *Using [0-9]+ OpenMP threads?' md.log
+        done
+        rm -f md.* \#*"#;
     policies ["chrt"] r#"
         chrt -b 0 $RUN $LOOK 7
         chrt -i 0 $RUN $LOOK 8

@@ -50,6 +50,28 @@ see_memory() {
   rm /run/vm/go
 }
 
+# see_clamps BACKEND : what clamps the utilisation of a thread (uclampset(1)) stays as its owner has
+# set it, before it is a gang and while it is one, in its slots and after.
+see_clamps() {
+  local pid
+  as=(uclampset -m 200 -M 700)
+  start_gang clamped
+  as=()
+  pid=${spinners[0]}
+  go_on "$1, clamped" clamped one
+  becomes "$1: it is clamped as it was called" is_clamped "$pid" 200 700
+  check "$1: uclampset -p clamps a gang otherwise" uclampset -m 300 -M 600 -p "$pid"
+  go_on "$1, clamped otherwise" clamped one
+  check "$1: it is clamped so" is_clamped "$pid" 300 600
+  check "$1: another of its threads is as it was" is_clamped "${spinners[1]}" 200 700
+  check "$1: gang set clamped --policy none" gang set clamped --policy none
+  becomes "$1: plain Linux schedules it" are_released "$pid"
+  check "$1: it is clamped as its owner has set it" is_clamped "$pid" 300 600
+  end_gang clamped
+}
+# is_clamped PID MIN MAX
+is_clamped() { grep -qE "min: *$2 max: *$3" <<<"$(uclampset -p "$1" | tee /dev/stderr)"; }
+
 for controller in cpu memory cpuset; do
   check "the kernel has the controller $controller" grep -qw "$controller" "$groups/cgroup.controllers"
 done
@@ -71,6 +93,7 @@ for backend in rt weight freeze signal; do
   check "$backend: gang set one --policy gang" gang set one --policy gang
   go_on "$backend, both gangs again" one other
   see_memory "$backend"
+  see_clamps "$backend"
 
   kill_daemon
   becomes "$backend: kill -9 of the daemon releases all" are_released "${all[@]}"

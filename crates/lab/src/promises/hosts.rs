@@ -7,7 +7,7 @@
 
 mod messages;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -287,14 +287,14 @@ fn without_etcd(lab: &Lab, away: Duration) -> Result<Sample> {
     let job = bed.spanning_job("spanning")?;
     bed.settle(0.5)?;
     let mut sample = bed.sample()?;
-    let frame = bed.cluster(0)?.frame.context("etcd has no cluster")?;
+    let frame = Frame::of(&bed.cluster(0)?).context("etcd has no cluster")?;
     let mut slots = Slots { job: job.id, frame, hosts: Default::default() };
     let ran_out = |bed: &Bed| -> Result<i64> {
         let of = |host| Ok(bed.client(host)?.status()?.status.switches.ran_out);
         bed.each().map(of).sum()
     };
     let before = slots.per_s(&bed, beside, |_| Ok(()))?;
-    slots.expect_the_same();
+    slots.expect_the_same(&bed)?;
     let ran_out_before = ran_out(&bed)?;
     bed.etcd.kill();
     let mut refusal = None;
@@ -326,6 +326,7 @@ fn without_etcd(lab: &Lab, away: Duration) -> Result<Sample> {
         ("slots_per_s_after", after),
         (SAMPLES, due as f64),
         (MISSED, missed as f64),
+        ("moves", slots.moves() as f64),
         ("ran_out", ran_out as f64),
         (LOST, lost as f64),
         (UNCLEAR, unclear),
@@ -365,22 +366,47 @@ fn lost(bed: &Bed, spanning: Job, local: Vec<Job>) -> Result<usize> {
 /// The slots of a spanning job on each host, as the daemons planned them.
 struct Slots {
     job: i64,
-    /// Rows of a frame.
-    frame: i64,
+    frame: Frame,
     hosts: [OfHost; 2],
+}
+
+/// The repetition of the plan of a cluster: rows begin anew on the full hour.
+#[derive(Clone, Copy)]
+struct Frame {
+    rows: i64,
+    slice_ns: i64,
+}
+
+impl Frame {
+    fn of(cluster: &v1::Cluster) -> Option<Frame> {
+        Some(Frame { rows: cluster.frame?, slice_ns: cluster.slice_ns? })
+    }
+
+    /// The place in its frame of a slice.
+    fn place(self, start_ns: i64) -> i64 {
+        const HOUR_NS: i64 = 3_600_000_000_000;
+        start_ns % HOUR_NS / self.slice_ns % self.rows
+    }
 }
 
 #[derive(Default)]
 struct OfHost {
-    /// Slices in which the job had a slot.
-    had: BTreeSet<i64>,
-    /// The last slice that was looked at, and its end.
-    last: i64,
+    /// The last slices: each with its place in a frame, and whether the job had a slot.
+    had: BTreeMap<i64, (i64, bool)>,
     last_ns: i64,
-    /// The places of a frame in which the job is to have slots, and the first slice in which it is.
-    due: BTreeSet<i64>,
+    /// The rows in which the registry has the job, as the host has read.
+    rows: Vec<i64>,
+    /// The places of a frame in which the job is to have slots.
+    expected: Option<BTreeSet<i64>>,
+    /// The first slice that was not counted.
     from: i64,
+    due: usize,
+    missed: usize,
+    moves: usize,
 }
+
+/// Changes of the registry hold from so many slices later at most.
+const AHEAD: i64 = 100;
 
 impl Slots {
     /// Looks on for so long, and has something done after each look. Returns the slots a second on
@@ -418,46 +444,75 @@ impl Slots {
             let now_ns = utc_ns() as i64;
             // All that the daemon keeps, at first.
             let rows = bed.client(host)?.frame(Some(of.last_ns))?.rows;
-            of.take(self.job, rows.iter().filter(|row| row.end_ns <= now_ns));
+            of.take(self.job, self.frame, rows.iter().filter(|row| row.end_ns <= now_ns));
+            let jobs = bed.cluster(host)?.jobs;
+            let job = jobs.into_iter().find(|job| job.id == self.job);
+            of.count(self.frame, job.map(|job| job.rows).unwrap_or_default());
         }
         Ok(())
     }
 
-    /// From now on the job is to have slots as in the last frame.
-    fn expect_the_same(&mut self) {
-        for of in &mut self.hosts {
-            of.expect_the_same(self.frame);
+    /// Waits until the registry has left the job where it is for so long that each host does so,
+    /// too. From then on it is to have slots as it has had.
+    fn expect_the_same(&mut self, bed: &Bed) -> Result<()> {
+        const LIMIT: Duration = Duration::from_secs(60);
+        let began = Instant::now();
+        while self.hosts.iter().any(|of| of.expected.is_none()) {
+            ensure!(began.elapsed() < LIMIT, "the registry moves a job again and again");
+            std::thread::sleep(BETWEEN_TRIES);
+            self.look(bed)?;
         }
+        self.hosts.iter_mut().for_each(|of| (of.due, of.missed, of.moves) = (0, 0, 0));
+        Ok(())
     }
 
     /// How many slots it was to have since then, and how many of them it did not have.
     fn due_and_missed(&self) -> (usize, usize) {
-        let of_hosts = self.hosts.iter().map(|of| of.due_and_missed(self.frame));
-        of_hosts.fold((0, 0), |(due, missed), of| (due + of.0, missed + of.1))
+        let of_hosts = self.hosts.iter();
+        of_hosts.fold((0, 0), |(due, missed), of| (due + of.due, missed + of.missed))
+    }
+
+    /// How often the registry has moved it since then.
+    fn moves(&self) -> usize {
+        self.hosts.iter().map(|of| of.moves).max().unwrap_or(0)
     }
 }
 
 impl OfHost {
-    fn take<'a>(&mut self, job: i64, rows: impl Iterator<Item = &'a v1::Row>) {
+    fn take<'a>(&mut self, job: i64, frame: Frame, rows: impl Iterator<Item = &'a v1::Row>) {
         for row in rows {
-            if row.slots.iter().any(|slot| slot.job == job) {
-                self.had.insert(row.slice);
-            }
-            (self.last, self.last_ns) = (self.last.max(row.slice), self.last_ns.max(row.end_ns));
+            let has_slot = row.slots.iter().any(|slot| slot.job == job);
+            self.had.insert(row.slice, (frame.place(row.start_ns), has_slot));
+            self.last_ns = self.last_ns.max(row.end_ns);
         }
     }
 
-    fn expect_the_same(&mut self, frame: i64) {
-        let of_last_frame = self.had.range(self.last - frame + 1..=self.last);
-        self.due = of_last_frame.map(|slice| slice % frame).collect();
-        self.from = self.last + 1;
-    }
-
-    fn due_and_missed(&self, frame: i64) -> (usize, usize) {
-        let due = (self.from..=self.last).filter(|slice| self.due.contains(&(slice % frame)));
-        due.fold((0, 0), |(due, missed), slice| {
-            (due + 1, missed + usize::from(!self.had.contains(&slice)))
-        })
+    /// Counts the slices that were taken, unless the registry has moved the job meanwhile.
+    fn count(&mut self, frame: Frame, rows: Vec<i64>) {
+        let Some((&last, _)) = self.had.last_key_value() else { return };
+        if rows != self.rows {
+            (self.rows, self.expected) = (rows, None);
+            (self.from, self.moves) = (last + 1, self.moves + 1);
+        }
+        match &self.expected {
+            Some(expected) => {
+                for (place, has_slot) in self.had.range(self.from..).map(|(_, slice)| slice) {
+                    self.due += usize::from(expected.contains(place));
+                    self.missed += usize::from(expected.contains(place) && !has_slot);
+                }
+                self.from = last + 1;
+            }
+            // The last frame shows its places, once what was changed before holds.
+            None if last - self.from >= AHEAD + frame.rows => {
+                let of_frame = self.had.range(last - frame.rows + 1..).map(|(_, slice)| slice);
+                let places = of_frame.filter(|(_, has_slot)| *has_slot).map(|(place, _)| *place);
+                self.expected = Some(places.collect());
+                self.from = last + 1;
+            }
+            None => {}
+        }
+        let gone = self.from - frame.rows;
+        self.had.retain(|&slice, _| slice >= gone);
     }
 }
 
@@ -467,24 +522,39 @@ mod tests {
 
     #[test]
     fn slots_that_a_frame_before_had_are_due() {
+        const HOUR: i64 = 3_600_000_000_000;
+        let frame = Frame { rows: 4, slice_ns: 20_000_000 };
         let row = |slice: i64, has_slot: bool| v1::Row {
             slice,
-            start_ns: slice * 20,
-            end_ns: (slice + 1) * 20,
+            start_ns: slice * frame.slice_ns,
+            end_ns: (slice + 1) * frame.slice_ns,
             slots: vec![v1::Slot { job: if has_slot { 7 } else { 1 }, cpu_list: vec![0] }],
             rest_cpus: 0,
             rest_turn: false,
             gap: None,
         };
         let mut of = OfHost::default();
-        let is_due = |slice: i64| slice % 4 == 1 || slice % 4 == 2;
-        let rows = |slices: std::ops::Range<i64>, without: i64| -> Vec<v1::Row> {
-            slices.map(|slice| row(slice, is_due(slice) && slice != without)).collect()
+        let mut take = |slices: std::ops::Range<i64>, places: [i64; 2], without: i64| {
+            let rows: Vec<v1::Row> = slices
+                .map(|slice| {
+                    let is_due = places.contains(&frame.place(slice * frame.slice_ns));
+                    row(slice, is_due && slice != without)
+                })
+                .collect();
+            of.take(7, frame, rows.iter());
+            of.count(frame, places.to_vec());
+            (of.due, of.missed)
         };
-        of.take(7, rows(90..100, 0).iter());
-        of.expect_the_same(4);
-        assert_eq!(of.due_and_missed(4), (0, 0), "nothing is due yet");
-        of.take(7, rows(99..120, 109).iter());
-        assert_eq!(of.due_and_missed(4), (10, 1), "109 is missing");
+        assert_eq!(take(0..50, [1, 2], 0), (0, 0), "nothing is due yet");
+        assert_eq!(take(50..160, [1, 2], 0), (0, 0), "now it is known");
+        assert_eq!(take(160..180, [1, 2], 169), (10, 1), "169 is missing");
+        assert_eq!(take(180..300, [0, 2], 0), (10, 1), "the registry has moved it");
+        assert_eq!(take(300..420, [0, 2], 0), (10, 1));
+        assert_eq!(take(420..440, [0, 2], 0), (20, 1));
+        // 179,998 slices are no whole number of frames.
+        let hour = HOUR / 19_999_000;
+        let odd = Frame { rows: 4, slice_ns: 19_999_000 };
+        assert_eq!(odd.place((hour + 1) * odd.slice_ns), 0, "the first slice of an hour");
+        assert_eq!(odd.place(hour * odd.slice_ns), hour % 4);
     }
 }

@@ -352,6 +352,7 @@ impl Conductor {
             registered_at_ns: now.utc_ns,
             entered_at_ns: now.monotonic_ns,
             suspended: false,
+            suspended_by_group: false,
             unplaceable: None,
             confined_at_ns: 0,
             limited_at_ns: 0,

@@ -24,6 +24,8 @@ pub struct Job {
     /// When this daemon took it (CLOCK_MONOTONIC).
     pub entered_at_ns: u64,
     pub suspended: bool,
+    /// It is, because the group in which it was called stands still.
+    pub suspended_by_group: bool,
     /// Why it can have no slot on the CPUs that are online, if so.
     pub unplaceable: Option<Unplaceable>,
     /// When the CPUs that its threads may use last changed (CLOCK_MONOTONIC).
@@ -290,6 +292,7 @@ impl Job {
             min_cpus: self.spec.min_cpus,
             registered_at_ns: self.registered_at_ns,
             suspended: self.suspended,
+            suspended_by_group: self.suspended_by_group,
             stops_foreign: home.members.stops_foreign,
             placement: home.placement.clone(),
             normal: home.normal.into(),

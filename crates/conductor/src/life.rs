@@ -159,8 +159,10 @@ impl Conductor {
         };
         self.join(now, job, home)?;
         let suspension = Suspension::on_file(record);
-        if suspension != Suspension::None {
-            self.suspend(now, job, suspension)?;
+        match suspension {
+            Suspension::None => {}
+            _ if record.suspended_by_group => drop(self.suspend_with_group(now, job, suspension)?),
+            _ => drop(self.suspend(now, job, suspension)?),
         }
         self.set_signals(job, record.signals)?;
         self.restore_short_lived(job);

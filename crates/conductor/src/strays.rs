@@ -17,7 +17,10 @@
 //! takes 1.5 ms, whatever the length of slices. A thread that has come into a job meanwhile is no
 //! stray. Where no job may lose a thread, no look is due.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use gang_schedule::{CpuSet, JobId};
 use gang_timetable::{Action, Attributes, Gone, Standing, record::Placement};
@@ -51,6 +54,8 @@ pub struct Stray<A = Action> {
     pub normal: Option<Attributes>,
     /// The CPUs that the job's threads might use.
     pub everywhere: CpuSet,
+    /// The groups of the job that it left.
+    pub placement: Arc<Placement>,
     /// Gives back to it what it had.
     pub actions: Vec<A>,
     /// Timetables of this generation do not have it any more.
@@ -60,9 +65,10 @@ pub struct Stray<A = Action> {
 impl Stray {
     /// The same, with actions that name descriptors.
     pub fn bind<B>(self, bind: impl FnMut(Action) -> Option<B>) -> Stray<B> {
-        let Stray { job, tid, was_there_ticks, normal, everywhere, actions, gone_from } = self;
+        let Stray { job, tid, was_there_ticks, normal, .. } = self;
+        let Stray { everywhere, placement, actions, gone_from, .. } = self;
         let actions = actions.into_iter().filter_map(bind).collect();
-        Stray { job, tid, was_there_ticks, normal, everywhere, actions, gone_from }
+        Stray { job, tid, was_there_ticks, normal, everywhere, placement, actions, gone_from }
     }
 }
 
@@ -132,6 +138,7 @@ impl Conductor {
             Placement::Tree { .. } | Placement::Threads { .. } => return Some(BTreeMap::new()),
         }
         let everywhere = home.members.everywhere.clone();
+        let placement = Arc::new(home.placement.clone());
         let of_none = self.of_no_job(alive.iter().map(|gone| gone.tid).collect());
         alive.retain(|gone| of_none.contains(&gone.tid));
         if !alive.is_empty() {
@@ -140,9 +147,17 @@ impl Conductor {
         }
         let gone_from = self.generation + 1;
         let stray = |Gone { tid, was_there_ticks, normal, actions }| {
-            let everywhere = everywhere.clone();
-            let stray =
-                Stray { job: id, tid, was_there_ticks, normal, everywhere, actions, gone_from };
+            let (job, everywhere, placement) = (id, everywhere.clone(), placement.clone());
+            let stray = Stray {
+                job,
+                tid,
+                was_there_ticks,
+                normal,
+                everywhere,
+                placement,
+                actions,
+                gone_from,
+            };
             (tid, stray)
         };
         Some(alive.into_iter().map(stray).collect())

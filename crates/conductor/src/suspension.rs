@@ -1,7 +1,9 @@
-//! Jobs that stand still because somebody said so.
+//! Jobs that stand still because somebody said so, or because the group does in which they were
+//! called.
 //!
 //! The owner of a job has no power over the members of another user, an administrator has: these
 //! go on where the owner suspends the job, and stand still with it where an administrator does.
+//! A job goes on with its caller's group only where it stands still for no other reason.
 
 use gang_schedule::{Event, JobId};
 use gang_timetable::{Action, Signal, record::Record};
@@ -49,14 +51,22 @@ impl Suspension {
     }
 }
 
+impl Job {
+    /// Whether it is to do as the group in which it was called, which stands still or does not. An
+    /// order counts for more.
+    pub fn differs_from_group(&self, stands_still: bool) -> bool {
+        if stands_still { !self.suspended } else { self.suspended_by_group }
+    }
+}
+
 impl Conductor {
-    /// Has a job stand still, or go on.
+    /// Has a job stand still, or go on, by an order.
     pub fn suspend(&mut self, now: Now, id: JobId, suspension: Suspension) -> Filed {
         let suspended = suspension != Suspension::None;
         let job = self.job_mut(id)?;
         permit(job, if suspended { Moment::Suspend } else { Moment::Resume })?;
         job.permit_on_processes(suspended, "suspend", "only whole processes can stand still")?;
-        job.suspended = suspended;
+        (job.suspended, job.suspended_by_group) = (suspended, false);
         // Nobody can use CPU while it stands still: that is not to be held against it.
         job.activity.last_used_ns = now.monotonic_ns;
         self.stop_foreign(id, suspension == Suspension::All);
@@ -65,6 +75,15 @@ impl Conductor {
             false => Event::Resumed { job: id },
         })?;
         Ok(self.job(id)?.record())
+    }
+
+    /// Has a job stand still, or go on, because the group in which it was called does
+    /// ([`Job::differs_from_group`]).
+    pub fn suspend_with_group(&mut self, now: Now, id: JobId, suspension: Suspension) -> Filed {
+        self.suspend(now, id, suspension)?;
+        let job = self.job_mut(id)?;
+        job.suspended_by_group = job.suspended;
+        Ok(job.record())
     }
 
     /// Whether members of other users than the job's stand still with the job.

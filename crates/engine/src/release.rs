@@ -383,7 +383,7 @@ fn release_other(other: &Group, record: &Past<'_>) -> Found {
 fn release_strays(record: &Past<'_>, on_file: &OnFile<'_>) -> Found {
     let proc_root = record.proc_root;
     let members = record.pins.iter().flat_map(Pins::members);
-    let Placement::Cgroup { group, other, .. } = &record.placement else {
+    let Placement::Cgroup { group, other, cpu_group, cpu_origin, .. } = &record.placement else {
         return Found::default();
     };
     let inside: BTreeSet<u32> = [Some(group), other.as_ref()]
@@ -401,6 +401,12 @@ fn release_strays(record: &Past<'_>, on_file: &OnFile<'_>) -> Found {
     let is_of_job = |tid: &u32| inside.contains(tid) || on_file.members().have(proc_root, *tid);
     strays.retain(|stray| !is_of_job(&stray.tid));
     let lowered = strays.iter().filter(|stray| release_thread(stray.tid, record)).count();
+    if let (Some(cpu_group), Some(origin)) = (cpu_group, cpu_origin) {
+        // A process of which one thread alone has left is the job's.
+        let in_group = BTreeSet::from_iter(or_default(Group::at(cpu_group).processes()));
+        let left = strays.iter().filter(|it| in_group.contains(&it.pid) && !is_of_job(&it.pid));
+        left.for_each(|stray| drop(move_to_origin(stray.pid, origin)));
+    }
     let normal = Some(record.normal.into()).filter(|_| !record.keeps_attributes);
     let with_normal: Vec<_> = strays.iter().map(|stray| (*stray, normal)).collect();
     let (everywhere, pins) = (everywhere(record), record.pins.as_ref());

@@ -66,6 +66,7 @@ fn unknown(id: u64, placement: Placement) -> Record {
         min_cpus: 1,
         registered_at_ns: 0,
         suspended: false,
+        suspended_by_group: false,
         stops_foreign: false,
         placement,
         normal: Normal::default(),

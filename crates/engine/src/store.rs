@@ -198,6 +198,7 @@ pub(crate) fn record(id: u64, placement: gang_timetable::record::Placement) -> R
         min_cpus: 1,
         registered_at_ns: 0,
         suspended: false,
+        suspended_by_group: false,
         stops_foreign: false,
         placement,
         normal: Default::default(),

@@ -6,6 +6,7 @@ use clap::Parser;
 use gang_timetable::Backend;
 
 use crate::{
+    life::deputies::Identity,
     manual,
     settings::{self, GapSetting, Overrides},
 };
@@ -133,9 +134,10 @@ pub struct Args {
     #[arg(long, value_name = "PATH", hide = true)]
     pub guardian_group: Option<PathBuf>,
 
-    /// Stay in a group until the daemon at the other end of standard input ends
-    #[arg(long, hide = true)]
-    pub deputy: bool,
+    /// Become this user, and stay in a group until the daemon at the other end of standard input
+    /// ends
+    #[arg(long, value_name = "UID:GID", hide = true)]
+    pub deputy: Option<Identity>,
 
     /// For tests: read the clock ahead by so much, as a host does whose clock is wrong
     #[arg(long, value_name = "TIME", hide = true, value_parser = settings::duration)]

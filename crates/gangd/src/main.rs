@@ -46,9 +46,11 @@ use settings::Settings;
 fn main() -> ExitCode {
     let args = Args::parse();
     caller::close_descriptors(&args);
-    if args.deputy {
-        life::deputies::wait();
-        return ExitCode::SUCCESS;
+    if let Some(identity) = args.deputy {
+        return match life::deputies::serve(identity) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
     }
     if let Some(ahead) = args.clock_error {
         clock::set_error(ahead);

@@ -3,10 +3,14 @@
 mod place;
 
 use std::{
+    fs,
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
+    process::{Command, Stdio},
     time::Instant,
 };
 
+use gang_daemon::are_built;
 use gang_harness::skipped;
 use gang_linux::{
     Roots,
@@ -170,6 +174,104 @@ fn needs_root_kill_of_a_group_reaches_jobs_that_left_it() {
         caller.0.write("cgroup.kill", "1").unwrap();
         wait_until("all are killed", || jobs.iter().all(|&job| place.job(job).is_none()));
     });
+}
+
+/// The process that stays in a group for a job that left it.
+fn deputy_in(caller: &CallersGroup) -> u32 {
+    wait_until("somebody stays", || caller.0.processes().unwrap().len() == 1);
+    caller.0.processes().unwrap()[0]
+}
+
+#[test]
+fn needs_root_who_stays_in_a_group_has_no_rights() {
+    const OTHER: u32 = 65_534;
+    if !has_backend("rt") || !are_built(&["gang"]) {
+        return;
+    }
+    let place = Place::new(&["--backend", "rt"]);
+    place.copy_programs(&["gang"]);
+    place.open_to_everybody(0o755);
+    let Some(caller) = that_jobs_leave(3) else { return };
+    let mut called = place.command("sh");
+    called
+        .args(["-c", "echo $$ >$0/cgroup.procs && exec setpriv --clear-groups \"$@\""])
+        .arg(caller.path())
+        .args(["--reuid=65534", "--regid=65534"])
+        .arg(place.path("gang"))
+        .args(["run", "-q", "-n", "1", "--", "sh", "-c", "trap '' USR2; exec sleep 1000"])
+        .current_dir("/");
+    let program = Program::start(&mut called);
+    let deputy = deputy_in(&caller);
+    let of_it = |name: &str| fs::read_to_string(format!("/proc/{deputy}/{name}")).unwrap();
+    // It has started as the daemon does.
+    wait_until("it is the owner's", || {
+        of_it("status").contains("Uid:\t65534\t65534\t65534\t65534")
+    });
+    for limit in ["Max realtime priority", "Max nice priority", "Max locked memory"] {
+        let limits = of_it("limits");
+        let line = limits.lines().find(|line| line.starts_with(limit)).unwrap();
+        let values: Vec<&str> = line[limit.len()..].split_whitespace().take(2).collect();
+        assert_eq!(values, ["0", "0"], "{line}");
+    }
+    assert!(of_it("status").contains("CapEff:\t0000000000000000"), "{}", of_it("status"));
+    // Who may not read where it was executed from may not trace it either (ptrace(2)).
+    let as_owner = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new(program);
+        command.args(arguments).uid(OTHER).gid(OTHER).stderr(Stdio::null());
+        command.status().unwrap().success()
+    };
+    assert!(as_owner("readlink", &[&format!("/proc/{}/exe", program.pid())]), "its own program");
+    assert!(!as_owner("readlink", &[&format!("/proc/{deputy}/exe")]), "who stays in its group");
+    // Its owner may end it, as often as he likes, and another one comes.
+    let mut before = deputy;
+    for _ in 0..20 {
+        assert!(as_owner("kill", &["-USR2", &before.to_string()]));
+        wait_until("another one stays", || {
+            let now = caller.0.processes().unwrap();
+            now.len() == 1 && now[0] != before
+        });
+        before = deputy_in(&caller);
+    }
+    let [job] = &place.client().list_jobs().unwrap().jobs[..] else { panic!("no single job") };
+    assert!(as_owner("kill", &["-USR1", &deputy_in(&caller).to_string()]));
+    wait_until("its program has ended with it", || place.job(job.id).is_none());
+}
+
+#[test]
+fn needs_root_job_goes_on_with_its_group_only_if_that_stopped_it() {
+    if !has_backend("rt") {
+        return;
+    }
+    let mut place = Place::new(&["--backend", "rt"]);
+    let Some(caller) = that_jobs_leave(4) else { return };
+    let program = caller.start();
+    let job = job_with(&place, &program, 1);
+    let state = |place: &Place| place.job(job).unwrap().state;
+    let frozen = |caller: &CallersGroup, is_frozen: bool| {
+        caller.0.freeze(is_frozen).unwrap();
+        wait_until("it is so", || caller.0.is_frozen().unwrap() == is_frozen);
+    };
+    // A person suspends it, before and while the group stands still.
+    place.client().suspend(job).unwrap();
+    frozen(&caller, true);
+    place.client().suspend(job).unwrap();
+    frozen(&caller, false);
+    let other = Program::spinner();
+    let beside = job_with(&place, &other, 1);
+    wait_until("many plans later", || place.job(beside).unwrap().slots > 20);
+    assert_eq!(state(&place), JobState::suspended);
+    place.client().resume(job).unwrap();
+    wait_until("it goes on", || state(&place) != JobState::suspended);
+    // The group goes on while there is no daemon.
+    frozen(&caller, true);
+    wait_until("it stands still with the group", || state(&place) == JobState::suspended);
+    place.kill();
+    frozen(&caller, false);
+    place.start();
+    wait_until("it goes on with the group", || {
+        place.job(job).is_some_and(|job| job.state != JobState::suspended)
+    });
+    assert_eq!(place.client().check().unwrap().violations, []);
 }
 
 #[test]

@@ -235,6 +235,7 @@ while fifo < 200 and time.monotonic() < end:
     try_('setpriority', lambda: os.setpriority(os.PRIO_PROCESS, 0, own))
     try_('sched_setaffinity', lambda: os.sched_setaffinity(0, mine))
     try_('sched_getparam', lambda: os.sched_getparam(0))
+    try_('sched_setparam', lambda: os.sched_setparam(0, os.sched_param(0)))
     try_('setrlimit', lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)))
     try_('fork', lambda: os.fork() or os._exit(0))
     try_('sched_setscheduler', lambda: os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0)))
@@ -248,9 +249,9 @@ print(fifo, *sorted(refused), sep=',')
 ";
 
 /// The kernel lets nobody without CAP_SYS_NICE clear `SCHED_RESET_ON_FORK`, without which the
-/// children of a thread in its slot would be real-time ones.
+/// children of a thread in its slot would be real-time ones. SCHED_FIFO has no priority 0.
 #[test]
-fn needs_root_one_call_is_refused_to_a_user_in_a_slot() {
+fn needs_root_two_calls_are_refused_to_a_user_in_a_slot() {
     if !is_root() || !are_built(&["gang"]) || !has_backend("rt") {
         return;
     }
@@ -271,5 +272,10 @@ fn needs_root_one_call_is_refused_to_a_user_in_a_slot() {
     let output = command.current_dir("/").output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     let found = stdout(&output);
-    assert_eq!(found.trim(), "200,sched_setscheduler EPERM", "{}", stderr(&output));
+    assert_eq!(
+        found.trim(),
+        "200,sched_setparam EINVAL,sched_setscheduler EPERM",
+        "{}",
+        stderr(&output)
+    );
 }

@@ -54,6 +54,12 @@ fn is_in_slot(pid: u32) -> bool {
     is_fifo || now == Attributes { reset_on_fork: true, ..Attributes::other(-20) }
 }
 
+/// The groups of version 1 that a process is in.
+fn groups_of_version_1(pid: u32) -> Vec<PathBuf> {
+    let all = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    all.lines().filter(|line| !line.starts_with("0::")).map(PathBuf::from).collect()
+}
+
 /// A gang of two processes in a group of their own, and another gang beside it.
 struct Gang {
     place: Place,
@@ -62,6 +68,8 @@ struct Gang {
     _rival: Program,
     groups: Groups,
     before: (Attributes, Vec<u32>),
+    /// Of version 1.
+    groups_before: Vec<PathBuf>,
 }
 
 impl Gang {
@@ -70,6 +78,7 @@ impl Gang {
         let (leaves, stays, rival) = (Program::spinner(), Program::spinner(), Program::spinner());
         let pids = [&leaves, &stays].map(Program::pid);
         let before = (sched::get(pids[0]).unwrap(), sched::affinity(pids[0]).unwrap());
+        let groups_before = groups_of_version_1(pids[0]);
         pids.iter().for_each(|&pid| groups.take(0, pid));
         let place = Place::new(&[&["--backend", "rt"], flags].concat());
         let mut client = place.client();
@@ -78,7 +87,7 @@ impl Gang {
         client.add_process(other, rival.pid_i64()).unwrap();
         // The test must have a CPU for moments of each slot.
         sched::set_nice(0, -20).unwrap();
-        Some(Gang { place, leaves, stays, _rival: rival, groups, before })
+        Some(Gang { place, leaves, stays, _rival: rival, groups, before, groups_before })
     }
 
     /// Moves the process within its slot.
@@ -94,7 +103,7 @@ impl Gang {
     }
 
     fn is_as_before(&self) -> bool {
-        self.now() == self.before
+        self.now() == self.before && groups_of_version_1(self.leaves.pid()) == self.groups_before
     }
 
     /// It comes back and leaves in its slot, so many times. Says for each time how long it took
@@ -155,17 +164,16 @@ fn needs_root_who_leaves_a_slot_is_lowered() {
         let Some(gang) = Gang::of("leaves", cpus, &["--slice", slice]) else { return };
         gang.leave_in_slot();
         wait_until("it is as before", || gang.is_as_before());
-        // No timetable has it any more.
-        let end = Instant::now() + Duration::from_millis(500);
-        let mut raised_ns = None;
-        while Instant::now() < end {
-            if !gang.is_as_before() {
-                raised_ns = Some(clock::monotonic_ns());
-            }
-            std::thread::yield_now();
-        }
-        let is_over = raised_ns.is_none_or(|at_ns| at_ns + 400_000_000 < clock::monotonic_ns());
-        assert!(is_over, "{slice}, {cpus}: {:?}", gang.now());
+        // A timetable may have it yet, for a stretch; later ones do not.
+        let slots = || gang.place.jobs().iter().map(|job| job.slots).sum::<i64>();
+        let before = slots();
+        wait_until("further slots", || slots() > before + 4);
+        wait_until("it is as before", || gang.is_as_before());
+        let before = slots();
+        wait_busily_until("slots without it", || {
+            assert!(gang.is_as_before(), "{slice}, {cpus}: {:?}", gang.now());
+            slots() > before + 8
+        });
         assert_eq!(gang.place.client().check().unwrap().violations, []);
         wait_until("the other one has slots", || is_in_slot(gang.stays.pid()));
     }

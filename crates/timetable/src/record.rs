@@ -121,6 +121,9 @@ pub struct Record {
     pub min_cpus: u32,
     pub registered_at_ns: u64,
     pub suspended: bool,
+    /// It is, because the group in which it was called stands still.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspended_by_group: bool,
     /// An administrator suspended it, with its members of other users.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stops_foreign: bool,

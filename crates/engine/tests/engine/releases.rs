@@ -45,6 +45,7 @@ pub fn record(id: u64, placement: Placement) -> Record {
         min_cpus: 1,
         registered_at_ns: 0,
         suspended: false,
+        suspended_by_group: false,
         stops_foreign: false,
         placement,
         normal: Normal::default(),

@@ -317,6 +317,14 @@ impl State {
         Ok(self.core.suspend(now(), id, how)?)
     }
 
+    pub fn suspend_with_group(
+        &mut self,
+        id: JobId,
+        how: Suspension,
+    ) -> Result<Option<Record>, Error> {
+        Ok(self.core.suspend_with_group(now(), id, how)?)
+    }
+
     /// The job of Slurm that a job is of.
     pub fn set_slurm_job(&mut self, id: JobId, name: String) -> Result<Option<Record>, Error> {
         Ok(self.core.set_slurm_job(id, name)?)

@@ -268,7 +268,21 @@ impl Cgroups {
             let asked = Group::at(*of).read("cgroup.freeze");
             asked.is_ok_and(|asked| asked.trim() == "1")
         };
-        groups.into_iter().find(is_frozen).map(|of| of.display().to_string())
+        let found = groups.into_iter().find(is_frozen).map(Path::to_owned);
+        found.or_else(|| self.frozen_by_v1(placement)).map(|of| of.display().to_string())
+    }
+
+    /// The same of version 1: the control of the group with which those below stand still.
+    fn frozen_by_v1(&self, placement: &Placement) -> Option<PathBuf> {
+        let root = self.hierarchies.v1.get("freezer")?;
+        let pid = *self.processes_of(placement).ok()?.first()?;
+        let (_, group) = cgroup::of_process(&self.roots, pid, "freezer").ok()?;
+        let group = root.join(group?.trim_start_matches('/'));
+        let mut groups = group.ancestors().take_while(|of| of.starts_with(root) && of != root);
+        let is_frozen = |of: &&Path| {
+            Group::at(*of).read("freezer.self_freezing").is_ok_and(|asked| asked.trim() == "1")
+        };
+        groups.find(is_frozen).map(|group| group.join("freezer.state"))
     }
 
     /// The limit that a process would leave as it comes into a job that is elsewhere.
@@ -312,7 +326,7 @@ impl Cgroups {
 
 /// Whether a daemon has made a group for a job, by its name and by who has made it. Users may give
 /// any name to groups in what was delegated to them.
-fn is_group_of_job(group: &Path) -> bool {
+pub(super) fn is_group_of_job(group: &Path) -> bool {
     let is_named = || Some(is_of_job(group.file_name()?.to_str()?));
     is_named().unwrap_or(false) && is_made_by_daemons(group)
 }

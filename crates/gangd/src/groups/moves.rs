@@ -8,12 +8,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use gang_engine::bound::ProcessHandle;
+use gang_engine::{bound::ProcessHandle, singles};
 use gang_linux::{Error, Result, cgroup::Group, process};
-use gang_timetable::record::{JoinedProcess, Placement};
+use gang_timetable::record::{JoinedProcess, Placement, Single};
 use rustix::io::Errno;
 
-use super::cgroups::Cgroups;
+use super::{cgroups::Cgroups, location::is_group_of_job};
 
 impl Cgroups {
     /// Moves a process with its threads into a group, by what writes its number. The number may be
@@ -110,6 +110,35 @@ impl Cgroups {
                 Err(error) if process.is_alive() => return Err(error),
                 _ => {}
             }
+        }
+        Ok(())
+    }
+
+    /// Has a process that left its job's group by itself leave the job's groups of version 1, too.
+    pub fn leave_of_version_1(&self, placement: &Placement, single: &Single) -> Result<()> {
+        let Placement::Cgroup { group, cpu_group, cpu_origin, memory, .. } = placement else {
+            return Ok(());
+        };
+        let memory = memory.as_ref().and_then(|at| Some((&at.group, at.origin.as_ref()?)));
+        let cpu = cpu_group.as_ref().zip(cpu_origin.as_ref());
+        if cpu.is_none() && memory.is_none() {
+            return Ok(());
+        }
+        let process = ProcessHandle::open(single.pid)?;
+        // One thread alone may have left, and the number may be another's by now.
+        let (at, cpu_at) = self.origins(single.pid)?;
+        let is_of_job = at.starts_with(group) || is_group_of_job(&at);
+        if is_of_job || !singles::is_there(single, &self.roots.proc) {
+            return Ok(());
+        }
+        if let Some((_, origin)) = cpu.filter(|(group, _)| cpu_at.as_ref() == Some(group)) {
+            let write = || Group::at(origin).add(process.pid);
+            self.write_number(&process, write, origin, |of, pid| of.origins(pid).ok()?.1)?;
+        }
+        let memory_at = self.memory_origin(single.pid)?;
+        if let Some((_, origin)) = memory.filter(|(group, _)| memory_at.as_ref() == Some(group)) {
+            let write = || Group::at(origin).add(process.pid);
+            self.write_number(&process, write, origin, |of, pid| of.memory_origin(pid).ok()?)?;
         }
         Ok(())
     }

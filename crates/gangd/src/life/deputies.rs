@@ -12,9 +12,15 @@
 //! job's owner, so that its group accounts for it and its owner may signal it, and ends with the
 //! daemon. Nobody can tell who signalled it, so that no signal is passed on to processes of others
 //! than the owner.
+//!
+//! Properties: a deputy has no right that its owner has not, and its owner cannot take it over: it
+//! drops the daemon's limits, and becomes the owner's without executing anything, so that the
+//! kernel lets nobody trace it (ptrace(2)). For a user who ends deputies again and again they come
+//! back later, [`AT_ONCE`] a second.
 
 use std::{
     collections::BTreeMap,
+    fmt,
     io::{self, Read},
     os::{
         fd::{AsFd, OwnedFd},
@@ -22,7 +28,9 @@ use std::{
     },
     path::PathBuf,
     process::{Child, Command, Stdio},
+    str::FromStr,
     sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 
 use gang_linux::{
@@ -32,13 +40,29 @@ use gang_linux::{
 };
 use gang_schedule::JobId;
 use gang_timetable::record::Placement;
-use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, waitid};
+use nix::unistd::{Gid, Uid, geteuid, setgroups, setresgid, setresuid};
+use rustix::process::{
+    DumpableBehavior, Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions, pidfd_open,
+    set_dumpable_behavior, setrlimit, waitid,
+};
 
 use crate::{daemon::Daemon, groups::watch::Source};
 
 /// The deputies of all jobs that have one.
 #[derive(Debug, Default)]
-pub struct Deputies(Mutex<BTreeMap<JobId, Deputy>>);
+pub struct Deputies(Mutex<Roll>);
+
+#[derive(Debug, Default)]
+struct Roll {
+    deputies: BTreeMap<JobId, Deputy>,
+    /// Jobs whose deputies have ended, and come back later.
+    absent: BTreeMap<JobId, Placement>,
+    /// When a second of a user began, and how many deputies of his have come back in it.
+    came_back: BTreeMap<u32, (Instant, u32)>,
+}
+
+/// Deputies of a user that come back in a second: each costs the main thread a fork.
+const AT_ONCE: u32 = 8;
 
 #[derive(Debug)]
 struct Deputy {
@@ -49,31 +73,74 @@ struct Deputy {
     events: OpenFile,
     /// Somebody has stopped it, as all processes of the group.
     is_stopped: bool,
-    /// The job is suspended because the group is frozen or stopped.
-    has_suspended: bool,
 }
 
-/// The deputy's own part: it waits for the end of the daemon.
-pub fn wait() {
-    let _ = sched::set(0, &sched::Attributes::other(0));
+/// The user and the group that a deputy becomes, written as on its command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    uid: u32,
+    gid: u32,
+}
+
+impl Identity {
+    fn of(uid: u32) -> Identity {
+        /// The group of users that owns nothing.
+        const NOBODY: u32 = 65_534;
+        let user = nix::unistd::User::from_uid(uid.into()).ok().flatten();
+        Identity { uid, gid: user.map_or(NOBODY, |user| user.gid.as_raw()) }
+    }
+
+    /// Becomes that user for good. What this process was executed as nobody but root may trace, and
+    /// that stays so.
+    fn become_it(self) -> nix::Result<()> {
+        let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
+        if geteuid().is_root() {
+            setgroups(&[])?;
+            setresgid(gid, gid, gid)?;
+        }
+        setresuid(uid, uid, uid)
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.uid, self.gid)
+    }
+}
+
+impl FromStr for Identity {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Identity, String> {
+        let ids = text
+            .split_once(':')
+            .and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
+        let (uid, gid) = ids.ok_or("needs UID:GID")?;
+        Ok(Identity { uid, gid })
+    }
+}
+
+/// The deputy's own part: it becomes its owner's, and waits for the end of the daemon.
+///
+/// # Errors
+/// It cannot become that user, or keeps a right of the daemon's.
+pub fn serve(identity: Identity) -> io::Result<()> {
+    sched::set(0, &sched::Attributes::other(0))?;
+    for resource in [Resource::Rtprio, Resource::Nice, Resource::Memlock, Resource::Core] {
+        setrlimit(resource, Rlimit { current: Some(0), maximum: Some(0) })?;
+    }
+    identity.become_it()?;
+    // As a change of user leaves it, unless fs.suid_dumpable says otherwise.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let _ = io::stdin().read(&mut [0]);
+    Ok(())
 }
-
-fn gid_of(uid: u32) -> u32 {
-    let user = nix::unistd::User::from_uid(uid.into()).ok().flatten();
-    user.map_or(NOBODY, |user| user.gid.as_raw())
-}
-
-/// The group of users that owns nothing.
-const NOBODY: u32 = 65_534;
 
 impl Deputy {
     fn start(group: PathBuf, uid: u32) -> Result<Deputy> {
         let error = |e| Error::new("start a process that stays in", group.display(), e);
         let mut child = Command::new("/proc/self/exe")
-            .arg("--deputy")
-            .uid(uid)
-            .gid(gid_of(uid))
+            .arg(format!("--deputy={}", Identity::of(uid)))
             .env_clear()
             .process_group(0)
             .current_dir("/")
@@ -87,7 +154,7 @@ impl Deputy {
             let _ = child.kill();
             let _ = child.wait();
         })?;
-        Ok(Deputy { child, pidfd, group, events, is_stopped: false, has_suspended: false })
+        Ok(Deputy { child, pidfd, group, events, is_stopped: false })
     }
 
     fn attach(child: &Child, group: &PathBuf) -> Result<(OwnedFd, OpenFile)> {
@@ -126,8 +193,19 @@ impl Drop for Deputy {
 }
 
 impl Deputies {
-    fn all(&self) -> std::sync::MutexGuard<'_, BTreeMap<JobId, Deputy>> {
+    fn roll(&self) -> std::sync::MutexGuard<'_, Roll> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Roll {
+    /// Whether one more deputy of a user may come back now.
+    fn may_come_back(&mut self, uid: u32, now: Instant) -> bool {
+        const SECOND: Duration = Duration::from_secs(1);
+        self.came_back.retain(|_, (began, _)| now.duration_since(*began) < SECOND);
+        let (_, count) = self.came_back.entry(uid).or_insert((now, 0));
+        *count += 1;
+        *count <= AT_ONCE
     }
 }
 
@@ -135,9 +213,11 @@ impl Daemon {
     /// Has a deputy of a job in the group that it left, where it left one.
     pub fn deputize(&self, job: JobId, placement: &Placement) {
         let left = self.jobs.cgroups.left_group(placement);
-        if self.jobs.deputies.all().get(&job).map(|deputy| &deputy.group) == left.as_ref() {
+        let deputies = self.jobs.deputies.roll();
+        if deputies.deputies.get(&job).map(|deputy| &deputy.group) == left.as_ref() {
             return;
         }
+        drop(deputies);
         self.dismiss_deputy(job);
         let Some(group) = left else { return };
         let owner = self.conductor.ask(move |state| state.job(job).map(|job| job.owner_uid));
@@ -146,11 +226,11 @@ impl Daemon {
         let watched = Deputy::start(group, owner_uid).and_then(|deputy| {
             let error = |e| Error::new("watch", deputy.group.display(), e);
             // It may end at once.
-            let mut deputies = self.jobs.deputies.all();
+            let mut roll = self.jobs.deputies.roll();
             self.jobs.watch.add(Source::Deputy(job), &deputy.pidfd).map_err(error)?;
             let changes = Source::CallersGroup(job);
             self.jobs.watch.add_changes(changes, &deputy.events).map_err(error)?;
-            deputies.insert(job, deputy);
+            roll.deputies.insert(job, deputy);
             Ok(())
         });
         if let Err(error) = watched {
@@ -161,7 +241,10 @@ impl Daemon {
     }
 
     pub fn dismiss_deputy(&self, job: JobId) {
-        let deputy = self.jobs.deputies.all().remove(&job);
+        let mut roll = self.jobs.deputies.roll();
+        roll.absent.remove(&job);
+        let deputy = roll.deputies.remove(&job);
+        drop(roll);
         if let Some(deputy) = &deputy {
             self.jobs.watch.remove(&deputy.pidfd);
             self.jobs.watch.remove(deputy.events.as_fd());
@@ -170,10 +253,16 @@ impl Daemon {
 
     /// A deputy has ended.
     pub fn deputy_ended(&self, job: JobId) {
-        let Some(mut deputy) = self.jobs.deputies.all().remove(&job) else { return };
+        let Some(mut deputy) = self.jobs.deputies.roll().deputies.remove(&job) else { return };
         self.jobs.watch.remove(&deputy.pidfd);
         self.jobs.watch.remove(deputy.events.as_fd());
-        let signal = deputy.child.wait().ok().and_then(|status| status.signal());
+        let ended = deputy.child.wait();
+        if let Some(code) = ended.as_ref().ok().and_then(|status| status.code()) {
+            // It could not become its owner's, as in a user namespace without that user.
+            tracing::warn!(%job, code, "a kill of its caller's group does not reach it");
+            return;
+        }
+        let signal = ended.ok().and_then(|status| status.signal());
         let signal = signal.and_then(Signal::from_named_raw).unwrap_or(Signal::KILL);
         let Ok(Some(address)) = self.address(job) else { return };
         let owner = self.conductor.ask(move |state| state.job(job).map(|job| job.owner_uid));
@@ -192,8 +281,10 @@ impl Daemon {
         }
         if signal == Signal::KILL && is_over_all {
             self.jobs.cgroups.kill(&address.placement);
-        } else {
+        } else if self.jobs.deputies.roll().may_come_back(owner_uid, Instant::now()) {
             self.deputize(job, &address.placement);
+        } else {
+            self.jobs.deputies.roll().absent.insert(job, address.placement);
         }
     }
 
@@ -201,26 +292,33 @@ impl Daemon {
     /// with these. The kernel's word for that comes by a signal alone, so that it is asked now and
     /// then.
     pub fn follow_deputies(&self) {
-        let mut deputies = self.jobs.deputies.all();
+        let mut roll = self.jobs.deputies.roll();
         let has_changed = |(&job, deputy): (&JobId, &mut Deputy)| {
             deputy.was_stopped_or_continued().then_some(job)
         };
-        let changed: Vec<JobId> = deputies.iter_mut().filter_map(has_changed).collect();
-        drop(deputies);
+        let changed: Vec<JobId> = roll.deputies.iter_mut().filter_map(has_changed).collect();
+        let absent = std::mem::take(&mut roll.absent);
+        drop(roll);
         changed.into_iter().for_each(|job| self.callers_group_changed(job));
+        for (job, placement) in absent {
+            let owner = self.conductor.ask(move |state| state.job(job).map(|job| job.owner_uid));
+            let Ok(Ok(owner_uid)) = owner else { continue };
+            if self.jobs.deputies.roll().may_come_back(owner_uid, Instant::now()) {
+                self.deputize(job, &placement);
+            } else {
+                self.jobs.deputies.roll().absent.insert(job, placement);
+            }
+        }
     }
 
     /// The group that a job has left stands still, or not any more.
     pub fn callers_group_changed(&self, job: JobId) {
-        let changed = {
-            let mut deputies = self.jobs.deputies.all();
-            let Some(deputy) = deputies.get_mut(&job) else { return };
-            let is_still = deputy.is_frozen() || deputy.is_stopped;
-            let has_suspended = std::mem::replace(&mut deputy.has_suspended, is_still);
-            (is_still != has_suspended).then_some(is_still)
+        let is_still = {
+            let roll = self.jobs.deputies.roll();
+            let Some(deputy) = roll.deputies.get(&job) else { return };
+            deputy.is_frozen() || deputy.is_stopped
         };
-        let Some(is_still) = changed else { return };
-        if let Err(error) = self.suspend(job, is_still, false) {
+        if let Err(error) = self.follow_group(job, is_still) {
             tracing::warn!(%job, ?error, is_still, "a job does not stand as its caller's group");
         }
     }

@@ -7,16 +7,50 @@ use gang_engine::page::SlotPage;
 use gang_schedule::JobId;
 
 use super::peer::Peer;
-use crate::{daemon::Daemon, error::Error};
+use crate::{conduct::state::State, daemon::Daemon, error::Error};
+
+/// How a job is suspended, and whether by its caller's group.
+fn suspension_of(state: &State, job: JobId) -> Result<(Suspension, bool), Error> {
+    let job = state.job(job)?;
+    Ok((Suspension::of(job), job.suspended_by_group))
+}
+
+fn suspend_again(
+    state: &mut State,
+    job: JobId,
+    suspension: Suspension,
+    by_group: bool,
+) -> Result<(), Error> {
+    let suspended = match by_group {
+        true => state.suspend_with_group(job, suspension),
+        false => state.suspend(job, suspension),
+    };
+    suspended.map(drop)
+}
 
 impl Daemon {
     /// Suspends a job, or resumes it; with all that are in it, or without members of other users
     /// than its own.
     pub fn suspend(&self, job: JobId, suspended: bool, with_foreign: bool) -> Result<(), Error> {
         self.change_or_undo(move |state| {
-            let before = Suspension::of(state.job(job)?);
+            let (before, was_by_group) = suspension_of(state, job)?;
             let record = state.suspend(job, before.after(suspended, with_foreign))?;
-            Ok((record, Box::new(move |state| state.suspend(job, before).map(drop))))
+            Ok((record, Box::new(move |state| suspend_again(state, job, before, was_by_group))))
+        })
+    }
+
+    /// Suspends a job, or resumes it, as the group in which it was called stands still or does
+    /// not, unless an order says otherwise.
+    pub fn follow_group(&self, job: JobId, stands_still: bool) -> Result<(), Error> {
+        let differs =
+            move |state: &mut State| state.job(job).map(|job| job.differs_from_group(stands_still));
+        if !self.conductor.ask(differs)?? {
+            return Ok(());
+        }
+        self.change_or_undo(move |state| {
+            let (before, was_by_group) = suspension_of(state, job)?;
+            let record = state.suspend_with_group(job, before.after(stands_still, false))?;
+            Ok((record, Box::new(move |state| suspend_again(state, job, before, was_by_group))))
         })
     }
 

@@ -130,6 +130,11 @@ impl Daemon {
             let single = if is_stray { waiting.look(&self.roots.proc) } else { None };
             waiting.is_back = is_out || single.is_none();
             let Some(single) = single else { continue };
+            if let Err(error) =
+                self.jobs.cgroups.leave_of_version_1(&waiting.stray.placement, &single)
+            {
+                tracing::debug!(%job, tid, %error, "a thread that left its job stays in a group");
+            }
             let pins = pins
                 .entry(job)
                 .or_insert_with(|| Pins::read(&self.jobs.files.store.pins(job.0)).ok().flatten());

@@ -99,12 +99,12 @@ pub fn standing(job: &Job) -> Option<Finding> {
         ),
         JobState::sleeping | JobState::idle if job.frozen_by.is_some() => {
             let by = escaped(job.frozen_by.as_deref().unwrap_or_default());
-            advised(
-                Kind::Asleep,
-                Bad,
-                format!("Somebody has frozen the cgroup {by}, so that nothing of it runs."),
-                format!("write 0 to {by}/cgroup.freeze"),
-            )
+            let (group, advice) = match by.strip_suffix("/freezer.state") {
+                Some(group) => (group, format!("write THAWED to {by}")),
+                None => (&*by, format!("write 0 to {by}/cgroup.freeze")),
+            };
+            let said = format!("Somebody has frozen the cgroup {group}, so that nothing of it runs.");
+            advised(Kind::Asleep, Bad, said, advice)
         }
         JobState::sleeping | JobState::idle => {
             let long = if job.state == JobState::idle { "for long" } else { "at present" };

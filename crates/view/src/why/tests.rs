@@ -163,6 +163,15 @@ fn each_reason_is_found() {
             &[(Asleep, Bad)],
         ),
         (
+            "a group of version 1 that somebody has frozen",
+            |job| {
+                job.state = JobState::sleeping;
+                job.frozen_by = Some("/sys/fs/cgroup/freezer/box/freezer.state".into());
+            },
+            |_| (),
+            &[(Asleep, Bad)],
+        ),
+        (
             "as many threads as are switched, which sleep",
             |job| (job.threads, job.state) = (4096, JobState::sleeping),
             |_| (),

@@ -37,13 +37,31 @@ for backend in rt weight freeze signal; do
   online 1
   becomes "$backend: gangd knows of two CPUs" has_cpus 2
   go_on "$backend: it, with two CPUs" late
+  # One that may run on that CPU alone: the kernel has it run elsewhere while there is none.
+  as=(taskset -c 1)
+  start_gang bound --min 1
+  as=()
+  all+=("${spinners[@]}")
+  bound=("${spinners[@]}")
+  go_on "$backend: one that is bound to a CPU" bound one
+  check "$backend: that CPU goes offline" online 0
+  becomes "$backend: gangd knows of one CPU" has_cpus 1
+  go_on "$backend: others, when its CPU is gone" one other
+  check "$backend: gang why tells of it" gang why bound
+  check "$backend: the invariants hold" gang check
+  online 1
+  becomes "$backend: gangd knows of two CPUs" has_cpus 2
+  go_on "$backend: it, when its CPU is back" bound one
   # The last thing that it hears of is that there are fewer.
   check "$backend: a CPU goes offline before the daemon is killed" online 0
   becomes "$backend: gangd knows of one CPU" has_cpus 1
   kill_daemon
   becomes "$backend: kill -9 of the daemon releases all" are_released "${all[@]}"
   online 1
-  check "$backend: all may run on both CPUs when it is back" may_run_on 0-1 "${all[@]}"
+  for pid in "${all[@]}"; do
+    [[ " ${bound[*]} " == *" $pid "* ]] ||
+      check "$backend: it may run on both CPUs when the other one is back" may_run_on 0-1 "$pid"
+  done
   kill -KILL "${all[@]}"
   reached no_groups_are_left
 done

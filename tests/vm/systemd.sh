@@ -75,6 +75,32 @@ check "a unit with a filter of devices calls one" called filter -p DevicePolicy=
 becomes "it runs" is_called filter
 check "it stays in its unit" stays filter
 check "gang show says why" grep -q 'a BPF program of' <<<"$(job filter .kept_by)"
+sends() { systemd-run -q --wait "$@" bash -c 'echo x >/dev/udp/127.0.0.1/9'; }
+sends_not() { ! sends "$@" gang run -q -n 1 --policy none --; }
+check "a unit sends a packet" sends
+check "one without a network sends none as a gang" sends_not -p IPAddressDeny=any
+check "a unit with a cpuset calls one" called cpuset -p AllowedCPUs=0
+becomes "it runs" is_called cpuset
+becomes "it has slots" has_more_slots cpuset 0
+has_slots_on() { [[ $(job cpuset '.cpu_list | join(",")') == "$1" ]]; }
+becomes "it has them on its CPU" has_slots_on 0
+check "it is given the other one alone" systemctl set-property --runtime cpuset AllowedCPUs=1
+becomes "it has its slots there" has_slots_on 1
+check "systemctl stop" systemctl stop cpuset
+becomes "ends it" is_gone cpuset
+# A process of a job that has systemd start a scope of it leaves the job.
+gang run -q -n 1 --name scoped -- bash -c "bash -c '$spin' & systemd-run -q --scope --unit=apart bash -c '$spin'" \
+  </dev/null >/dev/null 2>&1 &
+disown $!
+in_scope() { grep -l "/apart.scope" /proc/[0-9]*/cgroup | cut -d / -f 3; }
+has_scope() { [[ $(in_scope) ]]; }
+becomes "a scope is started within a job" has_scope
+mapfile -t apart < <(in_scope)
+becomes "it is of no job, and released" are_released "${apart[@]}"
+becomes "the job goes on" has_more_slots scoped "$(slots scoped)"
+check "systemctl stop" systemctl stop apart.scope
+end_gang scoped
+
 check "systemctl freeze" systemctl freeze plain
 is_suspended() { [[ $(job plain .state) == suspended ]]; }
 becomes "freezes the gang" is_suspended

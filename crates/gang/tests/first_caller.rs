@@ -11,6 +11,7 @@ use std::{
 use gang_daemon::{Place, Program, are_built, is_root};
 use gang_harness::{skipped, wait_for, wait_until};
 use gang_protocol::v1;
+use rustix::process::{Pid, Signal, kill_process};
 
 /// A place without a daemon; `None`, and said, where this build has no gangd.
 fn place() -> Option<Place> {
@@ -124,6 +125,31 @@ fn descriptors_signals_and_environment_are_dropped() {
         assert_eq!(field(pid, "Umask:"), "0022", "process {pid}");
     }
     end(&place, job);
+}
+
+#[test]
+fn recovery_is_not_bound_by_its_callers_limits() {
+    if !may_lift_limits() {
+        return;
+    }
+    let Some(place) = place() else { return };
+    let _job = first_job(&place, "exec");
+    // Nobody is left to release the job.
+    let [daemon, guardian] = daemons(&place).map(|pid| Pid::from_raw(pid as i32).unwrap());
+    kill_process(guardian, Signal::STOP).unwrap();
+    kill_process(daemon, Signal::KILL).unwrap();
+    kill_process(guardian, Signal::KILL).unwrap();
+    let ended = |pid: Pid| {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid()));
+        stat.is_err() || stat.is_ok_and(|stat| stat.contains(") Z "))
+    };
+    wait_until("both have ended", || ended(daemon) && ended(guardian));
+    let mut recover = place.command("bash");
+    let script = "ulimit -f 0; ulimit -n 16; trap '' XFSZ; exec \"$0\" recover";
+    let output = recover.args(["-c", script]).arg(place.programs.join("gang")).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(!place.jobs_dir().exists(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
 #[test]

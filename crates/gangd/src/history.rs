@@ -328,6 +328,22 @@ mod tests {
     }
 
     #[test]
+    fn a_name_is_no_statement() {
+        let directory = tempfile::tempdir().unwrap();
+        let history =
+            History::open(&directory.path().join("history.db"), Retention::default()).unwrap();
+        let name = "'); DROP TABLE jobs; --";
+        history.add(Ended { name: name.into(), ..ended(1, 1) });
+        history.add(ended(2, 1));
+        drop(history);
+        let history =
+            History::open(&directory.path().join("history.db"), Retention::default()).unwrap();
+        let names: Vec<String> =
+            history.read(all(3)).unwrap().into_iter().map(|job| job.name).collect();
+        assert_eq!(names, ["job 2", name]);
+    }
+
+    #[test]
     fn latest_jobs_come_first() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("history.db");

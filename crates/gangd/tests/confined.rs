@@ -17,7 +17,7 @@ use gang_linux::{
     sched,
 };
 use gang_protocol::client::Registration;
-use place::{Place, Program, has_backend, job_with, machine, wait_until};
+use place::{Place, Program, has_backend, job_with, machine, wait_busily_until, wait_until};
 
 /// Where a program may run, as an owner sets it.
 fn bind(program: &Program, cpus: &str) {
@@ -68,6 +68,67 @@ fn needs_root_gangs_within_one_cpu_take_turns() {
         place.client().remove_process(job, program.pid_i64()).unwrap();
     }
     assert_eq!(programs.each_ref().map(affinity), [[1], [0], [0]], "also afterwards");
+}
+
+#[test]
+fn needs_root_ranks_that_are_bound_run_at_once_where_they_are() {
+    if !has_backend("rt") || machine() < 2 {
+        return;
+    }
+    let place = Place::new(&["--backend", "rt"]);
+    let ranks = [Program::spinner(), Program::spinner()];
+    ranks.iter().zip(["0", "1"]).for_each(|(rank, cpu)| bind(rank, cpu));
+    let mut client = place.client();
+    let job = client.register(&place::registration("ranks", 2)).unwrap();
+    for rank in &ranks {
+        client.add_process(job, rank.pid_i64()).unwrap();
+    }
+    let rival = Program::spinner();
+    job_with(&place, &rival, machine());
+    let is_raised =
+        |rank: &Program| sched::get(rank.pid()).unwrap().policy == sched::SchedPolicy::Fifo;
+    wait_until("slots", || slots(&place, job) > 20);
+    wait_busily_until("both are in their slot", || {
+        assert_eq!(ranks.each_ref().map(affinity), [[0], [1]], "nobody overrules their owner");
+        ranks.iter().all(is_raised)
+    });
+    assert_eq!(place.client().check().unwrap().violations, []);
+}
+
+#[test]
+fn needs_root_gang_does_not_keep_the_cpu_of_its_neighbour() {
+    if !has_backend("rt") || machine() < 2 {
+        return;
+    }
+    let place = Place::new(&["--backend", "rt"]);
+    let programs = [Program::spinner(), Program::spinner()];
+    let jobs = programs.each_ref().map(|program| job_with(&place, program, 1));
+    let has_both_cpus = || {
+        let on = jobs.map(|job| place.job(job).unwrap().cpu_list);
+        on[0].len() == 1 && on[1].len() == 1 && on[0] != on[1]
+    };
+    wait_until("they are side by side", has_both_cpus);
+    let neighbours = place.job(jobs[1]).unwrap().cpu_list[0] as u32;
+    // It goes there in its slot, again and again. The one that is there has slots all the same.
+    let before = slots(&place, jobs[1]);
+    let mut moved = 0;
+    wait_busily_until("slots of its neighbour", || {
+        if sched::get(programs[0].pid()).unwrap().policy == sched::SchedPolicy::Fifo {
+            sched::set_affinity(programs[0].pid(), [neighbours]).unwrap();
+            moved += 1;
+        }
+        moved > 20 && slots(&place, jobs[1]) > before + 50
+    });
+    // Now that is its owner's wish: the two take turns there, or one has the other CPU.
+    wait_until("each has slots", || {
+        let on = jobs.map(|job| place.job(job).unwrap().cpu_list);
+        on[0] == [i64::from(neighbours)]
+    });
+    let before = jobs.map(|job| slots(&place, job));
+    wait_until("turns of both", || {
+        jobs.iter().zip(before).all(|(&job, before)| slots(&place, job) > before + 20)
+    });
+    assert_eq!(place.client().check().unwrap().violations, []);
 }
 
 /// A cpuset of version 1.

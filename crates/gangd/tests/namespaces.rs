@@ -169,7 +169,9 @@ fn needs_root_threads_of_the_kernel_and_init_are_refused() {
     // Init, kthreadd and one of its children.
     let children = fs::read_to_string("/proc/2/task/2/children").unwrap();
     let child: i64 = children.split_whitespace().next().unwrap().parse().unwrap();
-    for pid in [1, 2, child] {
+    let status = place.status();
+    let guardian = status.guardian_pid.unwrap_or(status.pid);
+    for pid in [1, 2, child, status.pid, guardian] {
         let error = client.add_process(job, pid).unwrap_err().to_string();
         assert!(error.contains("it belongs to the system, which runs the gangs"), "{error}");
     }

@@ -10,7 +10,6 @@ use std::{
 
 use gang_linux::{
     cgroup::Hierarchies,
-    clock,
     sched::{self, Attributes, SchedPolicy},
 };
 use gang_protocol::client::Adopted;

@@ -152,6 +152,37 @@ fn the_daemon_is_asked_for_what_the_variables_say() {
 }
 
 #[test]
+fn nice_of_a_program_that_makes_itself_a_gang_counts() {
+    let Some(place) = Place::new() else { return };
+    let mut nice = place.command("nice");
+    nice.args(["-n", "19", "sleep", "600"]).env("GANG", "1").env("LD_PRELOAD", preload(&place));
+    let mut child = nice.env_remove("GANG_WEIGHT").stdin(Stdio::null()).spawn().unwrap();
+    let mut client = place.client();
+    let mut weight = None;
+    wait_until("there is a job with a process", || {
+        let jobs = client.list_jobs().unwrap().jobs;
+        weight = jobs.iter().find(|job| job.processes > 0).map(|job| job.weight);
+        weight.is_some()
+    });
+    child.kill().and_then(|()| child.wait()).unwrap();
+    assert_eq!(weight, Some(1));
+}
+
+#[test]
+fn the_library_asks_for_no_variable_of_a_privileged_program() {
+    let Some(place) = Place::new() else { return };
+    let output = Command::new("nm").args(["-D", "--undefined-only"]).arg(preload(&place)).output();
+    let Ok(output) = output else { return skipped("needs nm") };
+    let symbols = String::from_utf8_lossy(&output.stdout).into_owned();
+    let has = |name: &str| {
+        symbols.lines().any(|line| {
+            line.split_whitespace().last().is_some_and(|it| it.split('@').next() == Some(name))
+        })
+    };
+    assert!(has("secure_getenv") && !has("getenv"), "{symbols}");
+}
+
+#[test]
 fn needs_root_variable_keeps_job_of_gang_run() {
     if !is_root() {
         return;

@@ -523,6 +523,17 @@ mod tests {
     }
 
     #[test]
+    fn a_write_makes_and_cuts_no_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let group = Group::at(directory.path());
+        assert!(group.write("cpu.weight", "100").is_err());
+        assert!(!directory.path().join("cpu.weight").exists());
+        fs::write(directory.path().join("cpu.max"), "max 100000").unwrap();
+        group.write("cpu.max", "20").unwrap();
+        assert_eq!(group.read("cpu.max").unwrap(), "20x 100000");
+    }
+
+    #[test]
     fn a_group_that_is_gone_says_so() {
         let group = Group::at("/nonexistent/gang");
         assert!(group.processes().unwrap_err().is_gone());

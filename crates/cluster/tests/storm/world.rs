@@ -212,26 +212,31 @@ pub fn run(seed: u64, is_traced: bool) -> Tally {
     world.tally
 }
 
-fn settings() -> Settings {
+/// Time, after which a host that is gone counts as lost.
+const LOST_AFTER_MS: u64 = 30_000;
+
+/// Of half of the seeds users share, of the others programs do.
+fn settings(seed: u64) -> Settings {
     Settings {
         id: "storm".to_owned(),
         slice_ns: SLICE_NS,
         rows: 16,
-        by_program: true,
+        by_program: seed % 2 == 1,
         users: Users::Name,
-        lost_after_ms: 30_000,
+        lost_after_ms: LOST_AFTER_MS,
     }
 }
 
 impl World {
     fn new(seed: u64, is_traced: bool) -> World {
         let mut rng = Rng::with_seed(seed);
+        let settings = settings(seed);
         let keys = Keys::new("storm").unwrap();
         let mut etcd = Etcd::default();
         let now_ns = 1_000_000 * SECOND + rng.u64(0..7_200) * SECOND;
-        let made = etcd.commit(&keys, "", &init(&keys, &settings()).unwrap(), now_ns);
+        let made = etcd.commit(&keys, "", &init(&keys, &settings).unwrap(), now_ns);
         assert!(matches!(made, Outcome::Committed(_)));
-        let again = etcd.commit(&keys, "", &init(&keys, &settings()).unwrap(), now_ns);
+        let again = etcd.commit(&keys, "", &init(&keys, &settings).unwrap(), now_ns);
         assert!(matches!(again, Outcome::Conflict(_)));
         let mut reference = View::new(keys.clone());
         reference.read(&etcd.snapshot(&keys.registry()));
@@ -242,7 +247,7 @@ impl World {
             now_ns,
             etcd,
             down_until_ns: 0,
-            config: settings().config(),
+            config: settings.config(),
             hosts: Vec::new(),
             plans: BTreeMap::new(),
             reference,
@@ -554,7 +559,7 @@ impl World {
             let number = self.reference.hosts().get(&other.name).map(|it| HostId(it.number));
             let lost = self.reference.entries(job).map(|it| it.lost()).unwrap_or_default();
             let is_lost = number.is_some_and(|number| lost.contains(&number))
-                || self.now_ns >= gone_ns + settings().lost_after_ms * MS;
+                || self.now_ns >= gone_ns + LOST_AFTER_MS * MS;
             assert!(is_lost, "{name} removes {job}, and {} has just gone", other.name);
             let is_killed = self.reference.entries(job).map(|it| it.wanted) == Some(Wanted::Kill);
             assert!(!is_killed || !is_in, "{name} removes {job}, which {} has to kill", other.name);

@@ -35,6 +35,13 @@ fn needs_root_job_spans_two_hosts() {
             has(row) && same.is_some_and(has)
         })
     });
+    // Beside each switch stands how far the clock may be from UTC.
+    for place in [&bed.a, &bed.b] {
+        wait_until("switches with a bound of the clock", || {
+            let switches = place.client().switches(0).unwrap().switches;
+            switches.last().is_some_and(|switch| switch.clock_bound_ns.is_some())
+        });
+    }
     // Any of its hosts takes orders for all.
     bed.b.client().suspend(id).unwrap();
     for program in &programs {

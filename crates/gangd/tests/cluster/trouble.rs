@@ -226,6 +226,8 @@ fn needs_root_users_of_one_host_alone_are_said_on_all() {
     let id = client.register_spanning(wanted).unwrap().job;
     // The same user has another number on d.
     wait_until("d has its part", || d.job(id).is_some_and(|job| job.owner_uid == 4242));
+    let recorded = spanning(&bed.b, id).unwrap();
+    assert!(recorded.by_root, "root registered it for its owner");
     let why = "there is no user \"games\" on this host";
     for place in [&c, &bed.a] {
         wait_until("it is said", || {

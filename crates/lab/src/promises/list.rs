@@ -200,9 +200,8 @@ pub const BARRIER_OVER_LINUX: Promise = Promise {
     unit: "times",
     last: last(EPYC, "2026-11-25", "5 rounds", 18.5, Some([-32.0, 69.0])),
     remark: Some(
-        "Plain Linux collapsed to 500 barriers a second in four of these rounds, where gangs \
-             had 850,000. In one round both copies changed in step by themselves. The good rounds \
-             govern a ratio of means.",
+        "In four rounds plain Linux did 500 barriers a second, and gangs 850,000; the fifth \
+         governs a ratio of means.",
     ),
     command: "gang lab barrier",
     ..PLAIN
@@ -226,11 +225,6 @@ pub const OVERHEAD: Promise = Promise {
     must: Below(1.0),
     unit: "%",
     last: last(EPYC, "2026-11-25", "10 rounds", 0.585, Some([0.009, 1.16])),
-    remark: Some(
-        "The loops are 99.6 % coscheduled; the rest is switches. On a nested machine a switch \
-             of one thread costs 7 to 50 µs, mostly for interrupts between virtual CPUs. Planning \
-             a period costs 100 to 150 µs with cold caches.",
-    ),
     command: "gang lab overhead --runs 10",
     ..PLAIN
 };
@@ -257,11 +251,8 @@ pub const FILL_OVER_BATCH: Promise = Promise {
         "One copy alone uses 60 % of two CPUs, so four at once cannot take less than 0.6 of \
              the time.",
     ),
-    remark: Some(
-        "A filling copy spins as soon as it waits for a thread whose CPU the gang in its slot \
-             has. With serial phases of 4 ms the ratio is 0.81.",
-    ),
     command: "gang lab fill",
+    ..PLAIN
 };
 
 pub const SHARE_BESIDE_HOGS: Promise = Promise {
@@ -296,7 +287,7 @@ pub const SHORT_TASK: Promise = Promise {
         "A short task waits for the next gap, and shares it with kernel threads and with what \
              else waited.",
     ),
-    remark: Some("It is done within 4.9 ms at the median."),
+    remark: Some("The median is 4.9 ms."),
     command: "gang lab lateness",
 };
 
@@ -317,7 +308,7 @@ pub const FRAMES: Promise = Promise {
     must: AtMost(2.0),
     unit: "ms",
     last: last(EPYC, "2026-11-28", "5 rounds", 0.392, Some([0.289, 0.495])),
-    remark: Some("Where nobody gives way (--no-measure), it was 12.0 ms."),
+    remark: Some("Where nobody gives way (--no-measure), it is 12.0 ms."),
     command: "gang lab frames",
     ..PLAIN
 };
@@ -341,7 +332,6 @@ pub const OPENMP_GAUSS: Promise = Promise {
         "The host ran the program at two speeds, 1.3 apart; while it had both CPUs alike, the \
              ratio was 1.03 to 1.05.",
     ),
-    remark: Some("Two copies pay for gaps and for the daemon's work, and one copy alone does not."),
     command: "gang lab openmp",
     ..PLAIN
 };
@@ -365,8 +355,8 @@ pub const PROGRAMS_OVER_LINUX: Promise = Promise {
     unit: "of it",
     last: last(EPYC, "2026-11-30", "3 rounds, PyTorch", 0.868, Some([0.581, 1.16])),
     missed: Some(
-        "No kind is told apart from 0.95: rounds vary so much that PyTorch took 6.4 s alone, and \
-         4.7 s as one of two under plain Linux.",
+        "No kind is told apart from 0.95: PyTorch took 6.4 s alone, and 4.7 s as one of two under \
+         plain Linux.",
     ),
     command: "gang lab programs",
     ..PLAIN
@@ -381,7 +371,7 @@ pub const PROGRAMS_OVER_ALONE: Promise = Promise {
     last: last(EPYC, "2026-11-30", "3 rounds, numpy", 0.770, Some([0.402, 1.14])),
     missed: Some(
         "The CPUs of the virtual machine were nearer to each other at some times than at others, \
-         and numpy as gangs varied by 15 % from round to round.",
+         and numpy varied by 15 %.",
     ),
     command: "gang lab programs",
     ..PLAIN
@@ -394,11 +384,7 @@ pub const ARRIVAL: Promise = Promise {
     must: Below(2.0),
     unit: "slices",
     last: last(EPYC, "2026-11-25", "3 rounds", 1.06, Some([1.04, 1.08])),
-    remark: Some(
-        "Half of the arrivals have their slot within 0.72 slices, counted from when they \
-             begin to register. In some rounds one in a hundred takes a little more than two, and \
-             7 to 10 on a busy machine. An arrival takes the daemon 1.5 ms of CPU.",
-    ),
+    remark: Some("The median is 0.72 slices."),
     command: "gang lab arrival",
     ..PLAIN
 };
@@ -410,11 +396,7 @@ pub const COSCHEDULED: Promise = Promise {
     must: AtLeast(99.0),
     unit: "%",
     last: last(EPYC, "2026-11-26", "8 rounds", 99.3, Some([99.0, 99.6])),
-    remark: Some(
-        "A slot is the time that was planned, so that its switches count as lost. In a second \
-             without disturbance a gang loses 0.3 to 0.5 % of its slots. Switches are 5 to 17 µs \
-             late at the median, and take some microseconds for each thread.",
-    ),
+    remark: Some("A slot is the time that was planned, so its switches count as lost."),
     command: "gang lab coscheduled --runs 8",
     ..PLAIN
 };
@@ -440,10 +422,7 @@ pub const GAUSS_SD: Promise = Promise {
         "One thread needs half of the last-level cache, which the host supposedly gives to \
              others meanwhile ([gauss](docs/lab/gauss.md)).",
     ),
-    remark: Some(
-        "The worst number of threads is 1. Under plain Linux it varied by 8.9 %, and two \
-             threads by 80 %.",
-    ),
+    remark: Some("The worst number of threads is 1; under plain Linux it varied by 8.9 %."),
     command: "gang lab gauss --paper",
 };
 
@@ -465,10 +444,7 @@ pub const DEADLINES: Promise = Promise {
     must: AtMost(0.1),
     unit: "%",
     last: last(EPYC, "2026-11-26", "16 rounds", 0.0, Some([0.0, 0.095])),
-    remark: Some(
-        "Slices are of 10 ms. With the 50 ms of the paper none of 1,944 steps was missed, \
-             which rules out more than 0.154 % ([deadlines](docs/lab/deadlines.md)).",
-    ),
+    remark: Some("Slices are of 10 ms ([deadlines](docs/lab/deadlines.md))."),
     command: "gang lab deadlines --runs 16",
     ..PLAIN
 };
@@ -505,10 +481,7 @@ pub const DEADLINES_BESIDE_COEVP: Promise = Promise {
     must: AtMost(1.0),
     unit: "%",
     last: last(EPYC, "2026-11-26", "764 steps", 0.0, Some([0.0, 0.785])),
-    remark: Some(
-        "Steps of one slice are too short: 1.31 % [0.40, 2.21] of them were missed \
-             ([holes](docs/lab/holes.md)).",
-    ),
+    remark: Some("Steps of one slice are too short ([holes](docs/lab/holes.md))."),
     command: "gang lab holes --runs 8",
     ..PLAIN
 };
@@ -529,10 +502,7 @@ pub const STREAM: Promise = Promise {
                lightest (E18).",
     must: AtMost(1.1),
     last: last(EPYC, "2026-11-26", "3 rounds", 1.04, Some([1.04, 1.04])),
-    remark: Some(
-        "Plain Linux, which was to do worse, has 1.05 [1.04, 1.07]. The latency of single \
-             packets grows with the bursts, under any scheduler ([stream](docs/lab/stream.md)).",
-    ),
+    remark: Some("Plain Linux has 1.05 [1.04, 1.07] ([stream](docs/lab/stream.md))."),
     command: "gang lab stream --paper --runs 3",
     ..PLAIN
 };
@@ -544,11 +514,6 @@ pub const SWITCH_COST_ASLEEP: Promise = Promise {
     must: AtMost(2.0),
     unit: "µs",
     last: last(EPYC, "2026-11-25", "4 rounds", 0.796, Some([0.738, 0.855])),
-    remark: Some(
-        "From 2 to 1,000 threads that sleep (2, 16, 64, 256, 1,000) a switch takes 3.6, 1.0, \
-             1.0, 1.5 and 1.3 µs for each. The skew is 6, 11, 55, 214 and 711 µs. At p99, of 64, \
-             it takes 1.6 µs for each, with a skew of 637 µs.",
-    ),
     command: "gang lab switch",
     ..PLAIN
 };
@@ -560,12 +525,6 @@ pub const SWITCH_COST_COMPUTING: Promise = Promise {
     must: AtMost(2.0),
     unit: "µs",
     last: last(EPYC, "2026-11-25", "4 rounds", 1.46, Some([1.41, 1.51])),
-    remark: Some(
-        "As many threads that compute take 3.1, 1.7, 2.1, 1.6 and 2.3 µs each. The skew is 5, \
-             19, 108, 323 and 1,296 µs. At p99, of 64, it takes 3.7 µs for each, with a skew of \
-             856 µs. The kernel's queues of these threads change as well, with interrupts between \
-             CPUs.",
-    ),
     command: "gang lab switch",
     ..PLAIN
 };
@@ -598,10 +557,6 @@ pub const PLAN: Promise = Promise {
     must: Below(1.0),
     unit: "ms",
     last: last(NOT_NOTED, "2026-11-22", "one run", 0.065, None),
-    remark: Some(
-        "It is 0.068 ms where each job has one thread. Plans for 10, 100, 1,000 and 10,000 \
-             jobs take 0.0007, 0.013, 0.065 and 0.65 ms.",
-    ),
     command: "cargo bench -p gang-schedule",
     ..PLAIN
 };
@@ -690,8 +645,8 @@ pub const BUILD: Promise = Promise {
     must: AtLeast(1.0),
     last: last(EPYC, "2026-11-30", "8 rounds of 10 s", 0.933, Some([0.868, 0.997])),
     missed: Some(
-        "Supposedly the gaps, which an ordinary build has to itself and a gang has by half; this \
-         was not measured apart. The gang beside the build did 6 % more beside it as a gang.",
+        "An ordinary build has the gaps to itself and a gang half of them, which supposedly is \
+         the cause (not measured apart).",
     ),
     command: "gang lab build",
     ..PLAIN
@@ -733,11 +688,7 @@ pub const CLIENTS_MEMORY: Promise = Promise {
     must: AtMost(8.0),
     unit: "MiB",
     last: last(NOT_NOTED, "2026-11-22", "one minute", 7.1, None),
-    remark: Some(
-        "It levels off: 23.0, 24.4, 25.7, 26.5, 26.7 and 26.7 MB after each half minute of \
-             such a load. The daemon keeps the plans of 2,048 slices, for `gang top` and `gang \
-             trace`.",
-    ),
+    remark: Some("The growth levels off."),
     command: "gang lab clients",
     ..PLAIN
 };
@@ -772,8 +723,8 @@ pub const HOSTILE_LATE: Promise = Promise {
     unit: "a minute",
     last: last(XEON, "2026-11-29", "one round", 287.0, Some([287.0, 295.0])),
     missed: Some(
-        "The attack is `forks`; `policies` has 192, `threads` 72. Plans wait until the threads of \
-         such jobs are read.",
+        "Plans wait until the threads of the attacker's jobs are read; the worst attack is \
+         `forks`.",
     ),
     command: "gang lab hostile",
     ..PLAIN
@@ -797,7 +748,7 @@ pub const HOSTILE_SHARE: Promise = Promise {
     must: AtMost(1.0),
     unit: "%",
     last: last(XEON, "2026-11-29", "one round", 0.0, Some([0.0, 121.0])),
-    remark: Some("One round of 20 s hides up to 121 %: the attack that seems worst is `policies`."),
+    remark: Some("One round of 20 s hides up to 121 %."),
     command: "gang lab hostile",
     ..PLAIN
 };
@@ -809,10 +760,7 @@ pub const HOSTILE_COSCHEDULED: Promise = Promise {
     must: AtMost(1.0),
     unit: "%",
     last: last(XEON, "2026-11-29", "one round", 7.84, Some([7.84, 9.66])),
-    missed: Some(
-        "The attack is `threads`; `policies` and `forks` take about as much. Edges are late where \
-         plans are.",
-    ),
+    missed: Some("Edges are late where plans are; the worst attack is `threads`."),
     command: "gang lab hostile",
     ..PLAIN
 };
@@ -857,8 +805,7 @@ pub const HOSTS_FIRST: Promise = Promise {
     unit: "ms",
     last: last(XEON, "2026-11-30", "one round", 801.0, None),
     missed: Some(
-        "The median is 162 ms, of which adding the two parts takes 122: a client whose allowance is \
-         used waits for a gap of the gangs.",
+        "A client whose allowance is used waits for a gap of the gangs; the median is 162 ms.",
     ),
     command: "gang lab hosts",
     ..PLAIN
@@ -965,10 +912,7 @@ pub const REGISTER: Promise = Promise {
     must: Below(2.0),
     unit: "ms",
     last: last(EPYC, "2026-11-25", "5 rounds", 0.49, Some([0.23, 0.74])),
-    remark: Some(
-        "The median is 0.14 ms. Within an hour the host made these times up to three times as \
-             long.",
-    ),
+    remark: Some("The median is 0.14 ms."),
     command: "gang lab calls",
     ..PLAIN
 };
@@ -984,9 +928,7 @@ pub const ADD_FIRST: Promise = Promise {
              1 to 10 ms.",
     ),
     remark: Some(
-        "The median is 0.68 ms. A hierarchy that is mounted with `favordynmods` has no such \
-             wait; that is for the machine's owner to decide. The job has its first slot \
-             meanwhile.",
+        "The median is 0.68 ms; a hierarchy mounted with `favordynmods` has no such wait.",
     ),
     command: "gang lab calls",
 };
@@ -1040,11 +982,6 @@ pub const MEASURING_CPU: Promise = Promise {
     must: Below(0.5),
     unit: "%",
     last: last(EPYC, "2026-11-26", "8 rounds", 0.02, Some([-0.008, 0.049])),
-    remark: Some(
-        "By the kernel's own count its programs run for 0.027 to 0.033 % of both CPUs: 0.64 \
-             µs for each switch, 0.13 µs for each time that a thread is accounted for, 0.35 µs \
-             for each wake-up.",
-    ),
     command: "gang lab coscheduled --runs 8",
     ..PLAIN
 };
@@ -1070,9 +1007,8 @@ pub const DOCTOR: Promise = Promise {
     unit: "%",
     last: last(EPYC, "2026-11-26", "29 programs", 96.6, None),
     remark: Some(
-        "It was right about 28. It was wrong about threads over memory, which gain by longer \
-             slices. Two of the bounds by which it judges were set by the same programs \
-             ([doctor](docs/lab/doctor.md)).",
+        "Threads over memory gain by longer slices. Two bounds were set by the same programs \
+         ([doctor](docs/lab/doctor.md)).",
     ),
     command: "gang lab doctor",
     ..PLAIN
@@ -1109,10 +1045,7 @@ pub const WATCHING_WORST: Promise = Promise {
         "Plain Linux places threads differently from one start to the next, which changes \
              more than watching costs.",
     ),
-    remark: Some(
-        "A barrier every 10 µs that spins loses most. The four promises below compare \
-             programs with themselves.",
-    ),
+    remark: Some("A barrier every 10 µs that spins loses most."),
     command: "gang lab doctor",
 };
 
@@ -1173,11 +1106,7 @@ pub const AUTO: Promise = Promise {
     must: AtMost(1.0),
     unit: "%",
     last: last(EPYC, "2026-11-26", "3 rounds", 0.363, Some([-0.608, 1.33])),
-    remark: Some(
-        "The program is threads that meet every 100 µs and spin, beside another gang of their \
-             kind. It was decided within the five minutes in one of the three rounds: what a \
-             hundredth of its time cannot pay waits.",
-    ),
+    remark: Some("The job stayed undecided in two rounds."),
     command: "gang lab auto --runs 3",
     ..PLAIN
 };
@@ -1210,7 +1139,6 @@ pub const TOP_CPU: Promise = Promise {
     must: Below(1.0),
     unit: "%",
     last: last(NOT_NOTED, "2026-11-21", "one run", 0.99, None),
-    remark: Some("It is 0.59 % at 80 by 24. Slices of 10 ms and of 1 ms take the same."),
     command: "cargo test --release -p gang --test top -- --ignored --nocapture",
     ..PLAIN
 };
@@ -1232,7 +1160,6 @@ pub const WEB_FRAMES: Promise = Promise {
     must: AtLeast(60.0),
     unit: "a second",
     last: last(NOT_NOTED, "2026-11-21", "600 frames", 60.0, None),
-    remark: Some("None of the 600 frames was later than 25 ms, with slices of 10 ms and of 1 ms."),
     command: "tests/web.sh --figures",
     ..PLAIN
 };
@@ -1243,11 +1170,7 @@ pub const WEB_PAINT: Promise = Promise {
     must: Below(200.0),
     unit: "ms",
     last: last(NOT_NOTED, "2026-11-21", "7 loads", 156.0, None),
-    remark: Some(
-        "The seven were 145 to 187 ms, in headless Chromium without a graphics card, on a \
-             quiet machine. Under a load of 9 to 11 three were 212, 272 and 448 ms. To start its \
-             process Chromium takes 60 to 170 ms.",
-    ),
+    remark: Some("Chromium is headless, without a graphics card."),
     command: "tests/web.sh --figures",
     ..PLAIN
 };

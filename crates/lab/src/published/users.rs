@@ -12,7 +12,7 @@ use crate::harness::alternate::{Condition, alternate};
 use crate::harness::lab::plain_and_default;
 use crate::harness::lab::{Lab, Under};
 use crate::harness::real_programs::{
-    Amount, Program, mpi4py, numpy, open_mpi, pytorch, scikit_learn,
+    Amount, Program, SOLVED, mpi4py, numpy, open_mpi, pytorch, scikit_learn,
 };
 use crate::harness::report::Report;
 use crate::harness::verdict::Better;
@@ -88,8 +88,10 @@ fn run(lab: &Lab, users: &Users) -> Result<Report> {
     let mut report = Report::new(lab, about, run, TIME);
     report.notes.extend(notes);
     for program in &programs {
-        report.ratio(&name(program, "plain Linux"), &name(program, "alone"), TIME);
-        report.ratio(&name(program, "gangd"), &name(program, "alone"), TIME);
+        for figure in [TIME, SOLVED] {
+            report.ratio(&name(program, "plain Linux"), &name(program, "alone"), figure);
+            report.ratio(&name(program, "gangd"), &name(program, "alone"), figure);
+        }
         report.judge(&name(program, "gangd"), &name(program, "plain Linux"), TIME, Better::Less);
     }
     Ok(report)

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 
 use super::Program;
+use super::copies::{latest_s, solved_per_s};
 use crate::harness::lab::{Lab, Under};
 use crate::harness::samples::Sample;
 use crate::workload::seconds;
@@ -13,6 +14,9 @@ use crate::workload::seconds;
 /// How long copies are waited for, unless something else is asked for. A third of it with
 /// `--quick`.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
+
+/// How often all copies solved their problem a second, of programs that say it.
+pub const SOLVED: &str = "solved_per_s";
 
 /// How much programs do, and how long they are waited for.
 #[derive(Args, Debug, Clone, Default)]
@@ -53,7 +57,8 @@ impl Amount {
 
 impl Program {
     /// Measures copies at once: the seconds for each, by the name `time`, and whether all ended.
-    /// Where there is a limit, those that have not ended by then count as if they had.
+    /// Where there is a limit, those that have not ended by then count as if they had, but in what
+    /// all solved a second.
     pub fn measure(
         &self,
         lab: &Lab,
@@ -67,13 +72,14 @@ impl Program {
             running = running.within(limit);
         }
         let seen = running.look(lab.by(daemon.as_ref()));
-        let (time_s, ended) = match limit {
-            None => (running.finish()?, 1.0),
-            Some(limit) => match running.finish_in_time()? {
-                Some(time_s) => (time_s, 1.0),
-                None => (limit.as_secs_f64(), 0.0),
-            },
+        let ends = running.finish_each()?;
+        let (time_s, ended) = match (latest_s(&ends), limit) {
+            (Some(time_s), _) => (time_s, 1.0),
+            (None, Some(limit)) => (limit.as_secs_f64(), 0.0),
+            (None, None) => bail!("a copy did not end in its time and was killed"),
         };
-        Ok(seen.with([(time, time_s / copies as f64), ("ended", ended)]))
+        let solved = solved_per_s(&ends).map(|per_s| (SOLVED, per_s));
+        let seen = seen.with([(time, time_s / copies as f64), ("ended", ended)]);
+        Ok(seen.with_all(solved.into_iter().collect()))
     }
 }

@@ -20,7 +20,7 @@ use crate::harness::daemon::Daemon;
 use crate::harness::duration;
 use crate::harness::lab::{Gang, Lab};
 use crate::workload::window::now_ns;
-pub use amount::Amount;
+pub use amount::{Amount, SOLVED};
 pub use copies::Copies;
 use copies::LIMIT;
 pub use gromacs::gromacs;

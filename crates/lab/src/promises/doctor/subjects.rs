@@ -184,8 +184,10 @@ impl Copies {
                 Ok(Done { rate: rates.iter().sum(), of_first: rates[0], first_s })
             }
             Copies::Real { copies, times, time_limit } => {
-                let killed = |time_s: Option<f64>| time_s.unwrap_or(time_limit.as_secs_f64());
-                let times_s: Vec<f64> = copies.finish_each()?.into_iter().map(killed).collect();
+                let limit_s = time_limit.as_secs_f64();
+                let ends = copies.finish_each()?;
+                let times_s: Vec<f64> =
+                    ends.iter().map(|end| end.time_s.unwrap_or(limit_s)).collect();
                 let last_s = times_s.iter().copied().fold(0.0, f64::max);
                 let rate = |time_s: f64| times as f64 / time_s;
                 Ok(Done {

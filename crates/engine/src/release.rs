@@ -405,7 +405,10 @@ fn release_strays(record: &Past<'_>, on_file: &OnFile<'_>) -> Found {
         // A process of which one thread alone has left is the job's.
         let in_group = BTreeSet::from_iter(or_default(Group::at(cpu_group).processes()));
         let left = strays.iter().filter(|it| in_group.contains(&it.pid) && !is_of_job(&it.pid));
-        left.for_each(|stray| drop(move_to_origin(stray.pid, origin)));
+        // One that cannot be moved has ended, or stays where it is.
+        left.for_each(|stray| {
+            move_to_origin(stray.pid, origin);
+        });
     }
     let normal = Some(record.normal.into()).filter(|_| !record.keeps_attributes);
     let with_normal: Vec<_> = strays.iter().map(|stray| (*stray, normal)).collect();

@@ -11,7 +11,6 @@ use std::{
 use gang_daemon::{Place, Program, are_built, is_root};
 use gang_harness::{skipped, wait_for, wait_until};
 use gang_protocol::v1;
-use rustix::process::{Pid, Signal, kill_process};
 
 /// A place without a daemon; `None`, and said, where this build has no gangd.
 fn place() -> Option<Place> {
@@ -135,11 +134,12 @@ fn recovery_is_not_bound_by_its_callers_limits() {
     let Some(place) = place() else { return };
     let _job = first_job(&place, "exec");
     // Nobody is left to release the job.
-    let [daemon, guardian] = daemons(&place).map(|pid| Pid::from_raw(pid as i32).unwrap());
-    kill_process(guardian, Signal::STOP).unwrap();
-    kill_process(daemon, Signal::KILL).unwrap();
-    kill_process(guardian, Signal::KILL).unwrap();
-    let ended = |pid: Pid| {
+    let [daemon, guardian] =
+        daemons(&place).map(|pid| rustix::process::Pid::from_raw(pid as i32).unwrap());
+    rustix::process::kill_process(guardian, rustix::process::Signal::STOP).unwrap();
+    rustix::process::kill_process(daemon, rustix::process::Signal::KILL).unwrap();
+    rustix::process::kill_process(guardian, rustix::process::Signal::KILL).unwrap();
+    let ended = |pid: rustix::process::Pid| {
         let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid()));
         stat.is_err() || stat.is_ok_and(|stat| stat.contains(") Z "))
     };

@@ -56,8 +56,9 @@ impl<'a> Parts<'a> {
     ) -> usize {
         let (members, machine) = (self.stretch.gangs[&job].members, self.stretch.machine);
         let slot = cpus.filter(|_| to == Standing::Raised);
-        let cpus = slot.filter(|cpus| self.moves(job, members, cpus));
-        if let Some(cpus) = cpus {
+        let cpus = slot.map(|slot| members.within(slot));
+        let cpus = cpus.filter(|cpus| self.moves(job, members, cpus));
+        if let Some(cpus) = &cpus {
             self.pins.push(Pin { at_ns: self.at_ns, job, cpus: cpus.clone() });
         }
         // Threads that came from elsewhere may run anywhere yet.
@@ -77,7 +78,7 @@ impl<'a> Parts<'a> {
         }
         let outside = slot.map_or_else(Vec::new, |slot| members.outside(slot, machine));
         let mut actions = Vec::new();
-        if let Some(cpus) = cpus {
+        if let Some(cpus) = &cpus {
             actions.extend(members.pinning(cpus));
         }
         actions.extend(kept.iter().flat_map(|cpus| members.pinning(cpus)));
@@ -128,13 +129,13 @@ impl<'a> Parts<'a> {
         if owners.is_empty() { vec![0] } else { owners }
     }
 
-    /// Whether a gang has to be restricted to its CPUs: not where it has the whole machine and
-    /// always had.
+    /// Whether a gang has to be restricted to these CPUs: not where it has the whole machine, or all
+    /// that its threads may use, and always had.
     fn moves(&self, job: JobId, members: &Members, cpus: &CpuSet) -> bool {
         if members.pins_are_unknown && !self.pins.iter().any(|pin| pin.job == job) {
             return self.stretch.backend.can_fill();
         }
-        let everywhere = cpus == self.stretch.machine;
+        let everywhere = cpus == self.stretch.machine || *cpus == members.everywhere;
         let pinned = self.pinned(job, members);
         let is_there = pinned.map_or(everywhere, |pinned| pinned == *cpus);
         // Gangs that are only paused share CPUs with the rest of the machine as Linux likes.

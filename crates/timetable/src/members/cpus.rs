@@ -204,6 +204,16 @@ impl Members {
         seen.cpus != self.everywhere && !has_gangds
     }
 
+    /// The CPUs of a slot that threads which chose none may use. The slot may have others for the
+    /// sake of threads that did; those that may use none of it run anywhere in it, as where the
+    /// kernel has no CPU of theirs.
+    pub fn within(&self, slot: &CpuSet) -> CpuSet {
+        let inside = slot.intersection(&self.everywhere);
+        // CPUs that came since are everybody's who had all.
+        let has_all = self.may_use_all != Some(false) || inside.is_empty();
+        if has_all { slot.clone() } else { inside }
+    }
+
     /// The actions that restrict the threads to some CPUs, of those that have not chosen their own.
     pub fn pinning(&self, cpus: &CpuSet) -> impl Iterator<Item = Action> {
         let threads =

@@ -238,6 +238,20 @@ fn cpus_are_given_back_where_slots_restrict_them_alone() {
 }
 
 #[test]
+fn threads_that_chose_no_cpus_use_those_of_the_slot_that_are_theirs() {
+    let mut bound = job();
+    bound.everywhere = cpus(&[0]);
+    assert_eq!(bound.within(&cpus(&[0, 1])), cpus(&[0, 1]), "it is not known yet");
+    bound.allowed(&cpus(&[0, 1]));
+    assert_eq!(bound.within(&cpus(&[0, 1])), cpus(&[0]), "the other CPU is another thread's");
+    assert_eq!(bound.within(&cpus(&[1])), cpus(&[1]), "they can run nowhere else in it");
+    let mut free = job();
+    free.everywhere = cpus(&[0, 1]);
+    free.allowed(&cpus(&[0, 1]));
+    assert_eq!(free.within(&cpus(&[1, 2])), cpus(&[1, 2]), "one that came online since");
+}
+
+#[test]
 fn thread_of_another_user_gets_back_what_it_has_and_is_left_alone() {
     let mut job = job();
     job.pinned = Some(cpus(&[1]));

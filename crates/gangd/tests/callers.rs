@@ -201,8 +201,9 @@ fn needs_root_who_stays_in_a_group_has_no_rights() {
         .args(["run", "-q", "-n", "1", "--", "sh", "-c", "trap '' USR2; exec sleep 1000"])
         .current_dir("/");
     let program = Program::start(&mut called);
-    wait_until("it has left", || {
-        caller.0.processes().unwrap().iter().all(|&pid| pid != program.pid())
+    wait_until("it is a job, and has left", || {
+        let left = caller.0.processes().unwrap().iter().all(|&pid| pid != program.pid());
+        place.jobs().iter().any(|job| job.processes > 0) && left
     });
     let deputy = deputy_in(&caller);
     let of_it = |name: &str| fs::read_to_string(format!("/proc/{deputy}/{name}")).unwrap();

@@ -129,8 +129,13 @@ impl Machine {
                 continue;
             }
             let is_own = *cpus == of.own_cpus || of.normal_cpus.contains(cpus);
+            // Where other threads of the job chose CPUs of their own, the slot has these, too.
+            let is_within = |slot: &CpuSet| {
+                let own = of.normal_cpus.iter().chain([&of.own_cpus]);
+                own.into_iter().any(|own| *cpus == slot.intersection(own))
+            };
             let is_right = match slot {
-                Some(slot) => cpus == slot || (is_own && slot == online),
+                Some(slot) => cpus == slot || is_within(slot) || (is_own && slot == online),
                 None => is_own,
             };
             if !is_right {

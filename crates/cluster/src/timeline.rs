@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_wait_for_their_slices_where_the_clock_is_set_back() {
+    fn clock_set_back_makes_steps_wait_for_slices() {
         let mut timeline = Timeline::default();
         timeline.push(step(5, 1), 2);
         timeline.push(step(50, 2), 40);

@@ -83,7 +83,7 @@ fn registry_that_grows_too_much_is_read_again() {
 }
 
 #[test]
-fn sign_of_life_that_is_too_long_is_a_fault_of_its_host() {
+fn too_long_sign_of_life_is_a_fault_of_its_host() {
     let missing: BTreeMap<u64, String> = [(1, "x".repeat(300_000))].into();
     let said = Alive::read(&encode(Alive { missing, threads: 7, ..Alive::default() }));
     assert!(matches!(said.fault, Some(Fault::TooLong { bytes: 300_000.., max: 262_144 })));

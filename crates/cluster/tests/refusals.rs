@@ -358,7 +358,7 @@ fn boot_that_was_short_is_a_loss() {
 }
 
 #[test]
-fn boot_of_a_host_with_many_jobs_takes_several_changes() {
+fn boot_of_host_with_many_jobs_takes_some_changes() {
     let mut registry = Registry::new();
     let id = registry.job();
     let entries = registry.view.entries(id).unwrap().clone();

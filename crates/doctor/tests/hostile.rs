@@ -96,7 +96,7 @@ fn pipe_in_the_place_of_a_file_is_not_opened() {
 }
 
 #[test]
-fn link_to_a_device_in_the_place_of_a_file_is_not_read() {
+fn link_to_a_device_instead_of_a_file_is_not_read() {
     replaced_by(|path| symlink("/dev/zero", path).unwrap());
 }
 
@@ -111,7 +111,7 @@ fn needs_root_mapped_device_is_not_read() {
 }
 
 #[test]
-fn needs_root_and_fuse_silent_file_system_is_not_asked() {
+fn needs_root_and_fuse_silent_fs_is_not_asked() {
     if !is_root() {
         return;
     }

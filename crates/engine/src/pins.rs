@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_is_unpinned_once_also_where_cpus_are_offline() {
+    fn thread_is_unpinned_once_even_with_cpus_offline() {
         let online = thread::affinity(0).unwrap();
         let slot: CpuSet = online.iter().take(1).collect();
         let offline = CPUS_MAX - 1;

@@ -64,7 +64,7 @@ fn needs_root_nice_value_of_an_owner_stays() {
 }
 
 #[test]
-fn needs_root_nice_value_of_an_owner_outlives_the_daemon() {
+fn needs_root_nice_value_of_owner_outlives_daemon() {
     if !is_root() || !has_backend("rt") {
         return;
     }
@@ -151,7 +151,7 @@ fn needs_root_real_time_threads_are_left_alone() {
 }
 
 #[test]
-fn needs_root_children_have_the_nice_value_of_the_program_that_starts_them() {
+fn needs_root_children_have_nice_value_of_starter() {
     if !are_built(&["gang"]) || !has_backend("rt") {
         return;
     }
@@ -172,7 +172,7 @@ fn needs_root_children_have_the_nice_value_of_the_program_that_starts_them() {
 }
 
 #[test]
-fn needs_root_children_get_no_priority_that_is_of_their_parent_alone() {
+fn needs_root_children_get_no_priority_of_parent() {
     if !has_backend("rt") {
         return;
     }
@@ -250,7 +250,7 @@ print(fifo, *sorted(refused), sep=',')
 /// The kernel lets nobody without CAP_SYS_NICE clear `SCHED_RESET_ON_FORK`, without which the
 /// children of a thread in its slot would be real-time ones.
 #[test]
-fn needs_root_one_call_is_refused_to_a_user_in_a_slot() {
+fn needs_root_one_call_is_refused_to_user_in_slot() {
     if !is_root() || !are_built(&["gang"]) || !has_backend("rt") {
         return;
     }

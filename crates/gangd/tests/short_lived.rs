@@ -60,7 +60,7 @@ fn short_lived(place: &Place, job: i64) -> Option<v1::ShortLived> {
 }
 
 #[test]
-fn needs_root_short_lived_processes_have_a_group_that_is_lifted() {
+fn needs_root_short_lived_processes_have_a_group() {
     if !has_backend("rt") {
         return;
     }
@@ -85,7 +85,7 @@ fn needs_root_short_lived_processes_have_a_group_that_is_lifted() {
 }
 
 #[test]
-fn needs_root_gang_with_its_own_group_outlives_the_daemon() {
+fn needs_root_gang_in_own_group_outlives_daemon() {
     if !has_backend("rt") {
         return;
     }
@@ -104,7 +104,7 @@ fn needs_root_gang_with_its_own_group_outlives_the_daemon() {
 }
 
 #[test]
-fn needs_root_gang_leaves_its_own_group_for_policy_none() {
+fn needs_root_policy_none_takes_gang_out_of_group() {
     if !has_backend("rt") {
         return;
     }

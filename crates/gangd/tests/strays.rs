@@ -117,7 +117,7 @@ const LEAVES: usize = 20;
 
 #[test]
 #[ignore = "nightly: needs CPUs that nobody takes away, to judge how soon"]
-fn needs_root_who_leaves_a_long_slot_is_lowered_in_it() {
+fn needs_root_leaver_of_long_slot_is_lowered_in_it() {
     if !has_backend("rt") {
         return;
     }
@@ -172,7 +172,7 @@ fn needs_root_who_leaves_a_slot_is_lowered() {
 }
 
 #[test]
-fn needs_root_last_one_that_leaves_its_job_is_lowered() {
+fn needs_root_last_one_to_leave_a_job_is_lowered() {
     if !has_backend("rt") {
         return;
     }
@@ -186,7 +186,7 @@ fn needs_root_last_one_that_leaves_its_job_is_lowered() {
 }
 
 #[test]
-fn needs_root_guardian_lowers_who_left_a_daemon_that_died() {
+fn needs_root_guardian_lowers_leavers_of_dead_daemon() {
     if !has_backend("rt") {
         return;
     }

@@ -83,7 +83,7 @@ const FORKS: &str =
     "exec bash -c 'while :; do for ((i = 0; i < 20000; i++)); do :; done; nice; done'";
 
 #[test]
-fn needs_root_what_is_started_in_a_slot_has_no_nice_value_of_it() {
+fn needs_root_children_in_slot_lack_its_nice_value() {
     if !has_backend("rt") {
         return;
     }

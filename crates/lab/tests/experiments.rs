@@ -76,7 +76,7 @@ fn barriers_under_gangd_need_libgang() {
 }
 
 #[test]
-fn views_are_measured_with_what_they_show_and_need_gangd() {
+fn views_are_measured_with_contents_needs_gangd() {
     if !gangd_is_there() {
         return;
     }
@@ -295,7 +295,7 @@ fn overhead_and_lateness_under_gangd_need_gangd() {
 }
 
 #[test]
-fn refusal_to_measure_is_named_as_the_kernels_needs_gangd() {
+fn kernels_refusal_to_measure_is_named_needs_gangd() {
     if !gangd_is_there() {
         return;
     }
@@ -430,7 +430,7 @@ fn watching_has_a_cost() {
 
 #[test]
 #[ignore = "nightly: takes half a minute of all CPUs"]
-fn needs_root_a_hostile_user_is_reported_by_his_attacks() {
+fn needs_root_hostile_user_is_reported_by_attacks() {
     if !gangd_is_there() {
         return;
     }

@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn giving_way_after_the_next_timetable_is_out_of_step() {
+    fn giving_way_after_next_timetable_is_out_of_step() {
         let (first, one, two) = (Timetable::default(), of_two(1, 100), of_two(2, 105));
         let (mut follower, hands) = (Follower::new(&first), Noted::default());
         follower.follow(&&one, 104 * MS, &hands);

@@ -229,7 +229,7 @@ mod tests {
     use crate::fixture;
 
     #[test]
-    fn a_job_shows_its_hosts_and_why_one_is_not_as_wanted() {
+    fn job_shows_its_hosts_and_why_one_is_not_as_wanted() {
         let mut cluster = fixture::cluster();
         cluster.jobs[0].missing = Some("a: there is no user ann\u{1b}".into());
         cluster.unreachable = Some("no answer".into());

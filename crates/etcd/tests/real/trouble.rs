@@ -14,7 +14,7 @@ use gang_schedule::JobId;
 use crate::hosts::{Running, address, found, job, runtime, settings};
 
 #[test]
-fn full_etcd_costs_no_slot_and_takes_changes_once_it_has_room() {
+fn full_etcd_costs_no_slot_and_recovers_with_room() {
     let quota = ["--quota-backend-bytes", "2097152"].map(Into::into).to_vec();
     let Some(etcd) = Etcd::with(quota) else { return };
     let runtime = runtime();
@@ -120,7 +120,7 @@ fn registry_of_too_much_costs_no_slot_and_says_so() {
 }
 
 #[test]
-fn two_clusters_in_one_etcd_know_nothing_of_each_other() {
+fn two_clusters_in_one_etcd_do_not_see_each_other() {
     let Some(etcd) = Etcd::start() else { return };
     let runtime = runtime();
     found(&runtime, &etcd).expect("a new cluster");
@@ -149,7 +149,7 @@ fn two_clusters_in_one_etcd_know_nothing_of_each_other() {
 }
 
 #[test]
-fn host_leaves_once_its_jobs_and_its_daemon_have_ended() {
+fn host_leaves_once_jobs_and_daemon_have_ended() {
     let Some(etcd) = Etcd::start() else { return };
     let runtime = runtime();
     found(&runtime, &etcd).expect("a new cluster");

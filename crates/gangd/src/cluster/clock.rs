@@ -183,7 +183,7 @@ mod tests {
     const SECOND_NS: u64 = 1_000_000_000;
 
     #[test]
-    fn quality_is_unknown_from_a_step_to_the_next_measurement() {
+    fn quality_is_unknown_between_step_and_measurement() {
         let quality = Quality { offset_ns: 20_000, bound_ns: 400_000 };
         let said = Said { quality, apart_ns: 1_000 * MS };
         let bound = |ns: i128| said.at(1_000 * MS + ns).bound_ns;

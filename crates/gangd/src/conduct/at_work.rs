@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_that_waited_for_a_client_is_at_work_outside_of_the_line() {
+    fn thread_that_awaited_a_client_is_at_work_off_line() {
         let client_priority = ClientPriority::new(false);
         begin(&client_priority, ONE, true);
         let serves_another = || {

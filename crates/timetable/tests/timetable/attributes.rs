@@ -53,7 +53,7 @@ const KNOWN: Known = Known {
 };
 
 #[test]
-fn a_switch_changes_the_policy_and_leaves_the_nice_value() {
+fn switch_changes_policy_and_leaves_the_nice_value() {
     let (fifo, wide) = (Attributes::fifo(priority::GANG), WIDE);
     let nice = |nice, of: Attributes| Attributes { nice, ..of };
     for (now, to, then) in [
@@ -97,7 +97,7 @@ fn what_gangd_does_not_give_is_wanted_by_the_owner() {
 }
 
 #[test]
-fn who_is_released_in_the_slot_of_a_wide_gang_has_nothing_of_it() {
+fn thread_released_in_wide_slot_keeps_nothing_of_it() {
     for (now, then) in [(WIDE, BATCH), (Attributes { nice: 12, ..WIDE }, Attributes::batch(12))] {
         assert_eq!(released(&now, &BATCH), Some(then), "{now:?}");
     }
@@ -107,7 +107,7 @@ fn who_is_released_in_the_slot_of_a_wide_gang_has_nothing_of_it() {
 
 /// Linux permits any nice value that is not below the present one, and then another policy.
 #[test]
-fn nobody_keeps_what_the_slot_of_a_wide_gang_lets_him_choose() {
+fn choice_within_a_wide_slot_ends_with_it() {
     let fifo = Attributes::fifo(priority::GANG);
     for nice in [-19, -15, -1, 4] {
         let now = Attributes { nice, ..WIDE };
@@ -161,7 +161,7 @@ fn a_default_is_that_of_an_ordinary_thread() {
 }
 
 #[test]
-fn what_a_thread_had_before_its_job_moved_is_no_choice() {
+fn attributes_from_before_a_move_are_no_choice() {
     let now = Attributes::idle(9);
     assert_eq!(KNOWN.wish(&now), Some(now), "its owner chose that in an idle group");
     let moved = Known { has_moved: true, ..KNOWN };

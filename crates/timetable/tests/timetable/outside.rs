@@ -86,7 +86,7 @@ fn in_slot(members: &Members, in_slot: InSlot) -> BTreeMap<u32, Attributes> {
 }
 
 #[test]
-fn thread_is_raised_where_its_slot_has_all_cpus_it_chose() {
+fn thread_is_raised_if_its_slot_has_all_chosen_cpus() {
     // One is offline, or no CPU of the machine.
     let members = members(&[&[1], &[2], &[1, 2], &[0, 1], &[0, 9]]);
     let exclusive = in_slot(&members, InSlot::Exclusive);
@@ -101,7 +101,7 @@ fn thread_is_raised_where_its_slot_has_all_cpus_it_chose() {
 }
 
 #[test]
-fn slot_that_moves_restricts_and_states_who_chose_cpus() {
+fn moving_slot_restricts_and_states_chosen_cpus() {
     let members = members(&[&[1]]);
     let gap = Gap { length_ns: 0, ..Gap::default() };
     let config = Config { gap, ..Config::default() };

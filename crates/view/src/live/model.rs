@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_back_does_not_stop_the_timeline() {
+    fn clock_set_back_does_not_stop_the_timeline() {
         let start = Instant::now();
         let mut model = Model::new("host");
         model.frame(rows(4_000..5_040), at(start, 5_000));

@@ -8,8 +8,8 @@ use gang_cluster::change::{By, Granted, Inputs, Refused, Wish, draft, init};
 use gang_cluster::keys::{Key, Keys};
 use gang_cluster::member::{Identity, Now, Observation, Request};
 use gang_cluster::record::{
-    Alive, Clock, Host, Job, OnHostLost, Owner, Settings, State, Users, Wanted, decode, encode,
-    numbers,
+    Alive, Clock, ClusterSettings, Host, Job, OnHostLost, Owner, State, Users, Wanted, decode,
+    encode, numbers,
 };
 use gang_cluster::store::{Event, Item, Op, Outcome, Revision, Snapshot};
 use gang_cluster::view::View;
@@ -105,7 +105,7 @@ impl Cluster {
             silent: BTreeSet::new(),
             looks: 0,
         };
-        let settings = Settings {
+        let settings = ClusterSettings {
             id: "one".to_owned(),
             slice_ns: SLICE_NS,
             rows: 16,

@@ -8,7 +8,7 @@ use gang_cluster::change::{By, Granted, Inputs, Wish, draft, init};
 use gang_cluster::keys::{Key, Keys};
 use gang_cluster::member::{Identity, Now, Observation, Request};
 use gang_cluster::record::{
-    Alive, Clock, Host, Job, OnHostLost, Owner, Settings, Users, Wanted, encode, numbers,
+    Alive, Clock, ClusterSettings, Host, Job, OnHostLost, Owner, Users, Wanted, encode, numbers,
 };
 use gang_cluster::store::{Item, Op, Outcome, Snapshot};
 use gang_cluster::view::View;
@@ -18,8 +18,8 @@ const MS: u64 = 1_000_000;
 const START_NS: u64 = 1_000_000_000_000_000_000;
 const SLICE_NS: u64 = 20 * MS;
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> ClusterSettings {
+    ClusterSettings {
         id: "one".to_owned(),
         slice_ns: SLICE_NS,
         rows: 16,

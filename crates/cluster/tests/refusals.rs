@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use gang_cluster::change::{By, Draft, Granted, Inputs, Refused, Wish, draft, init};
 use gang_cluster::keys::{Key, Keys};
 use gang_cluster::record::{
-    Alive, Clock, Entries, Fault, Job, OnHostLost, Owner, Payer, Settings, State, Users, Wanted,
-    encode, numbers,
+    Alive, Clock, ClusterSettings, Entries, Fault, Job, OnHostLost, Owner, Payer, State, Users,
+    Wanted, encode, numbers,
 };
 use gang_cluster::store::{BYTES_MAX, Condition, Event, Item, Op, Snapshot};
 use gang_cluster::timeline::Step;
@@ -24,8 +24,8 @@ struct Registry {
     now_ns: u64,
 }
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> ClusterSettings {
+    ClusterSettings {
         id: "one".to_owned(),
         slice_ns: 20_000_000,
         rows: 16,

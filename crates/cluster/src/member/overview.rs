@@ -7,7 +7,7 @@ use gang_schedule::{CpuSet, JobId};
 
 use super::{Link, Member, Now};
 use crate::change::Refused;
-use crate::record::{Alive, Entries, Fault, Host, Job, Settings, State};
+use crate::record::{Alive, ClusterSettings, Entries, Fault, Host, Job, State};
 use crate::store::Revision;
 
 /// People see hosts as they were so long ago at most.
@@ -20,7 +20,7 @@ pub struct Overview {
     pub is_up: bool,
     pub revision: Revision,
     /// Absent where the registry has no such cluster, or was not read yet.
-    pub settings: Option<Settings>,
+    pub settings: Option<ClusterSettings>,
     pub state: Option<State>,
     /// The host that adjusts, if any.
     pub adjuster: Option<String>,

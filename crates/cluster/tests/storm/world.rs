@@ -8,7 +8,8 @@ use gang_cluster::change::{By, Draft, Granted, Inputs, Refused, Wish, draft, ini
 use gang_cluster::keys::{Key, Keys};
 use gang_cluster::member::{Identity, Member, Note, Now, Observation, Request, Ticket};
 use gang_cluster::record::{
-    Alive, Clock, Entries, Host, Job, OnHostLost, Owner, Settings, Users, Wanted, decode, numbers,
+    Alive, Clock, ClusterSettings, Entries, Host, Job, OnHostLost, Owner, Users, Wanted, decode,
+    numbers,
 };
 use gang_cluster::store::{Event, Op, Outcome, Revision, Txn};
 use gang_cluster::timeline::{Step, Timeline};
@@ -212,8 +213,8 @@ pub fn run(seed: u64, is_traced: bool) -> Tally {
     world.tally
 }
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> ClusterSettings {
+    ClusterSettings {
         id: "storm".to_owned(),
         slice_ns: SLICE_NS,
         rows: 16,

@@ -62,7 +62,7 @@ pub fn two_hosts() -> Result<Vec<Place>> {
 
 /// The hosts of a bed, and how their daemons are started.
 #[derive(Default)]
-pub struct Settings {
+pub struct BedSettings {
     pub places: Vec<Place>,
     /// Of each of them, but for the host.
     pub daemon: DaemonOptions,
@@ -70,9 +70,9 @@ pub struct Settings {
     pub clock_error: Duration,
 }
 
-impl Settings {
-    pub fn two_hosts() -> Result<Settings> {
-        Ok(Settings { places: two_hosts()?, ..Settings::default() })
+impl BedSettings {
+    pub fn two_hosts() -> Result<BedSettings> {
+        Ok(BedSettings { places: two_hosts()?, ..BedSettings::default() })
     }
 }
 
@@ -195,7 +195,7 @@ pub struct Bed {
 
 impl Bed {
     /// Starts etcd and the daemons, and waits until each follows the cluster.
-    pub fn start(lab: &Lab, settings: &Settings) -> Result<Bed> {
+    pub fn start(lab: &Lab, settings: &BedSettings) -> Result<Bed> {
         let dir = runtime_dir().context("making a directory for etcd")?;
         let etcd = Etcd::start(dir.path().join("etcd"))?;
         let last = settings.places.len().saturating_sub(1);

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use crate::harness::alternate::{Condition, alternate};
-use crate::harness::bed::{self, Bed, Settings};
+use crate::harness::bed::{self, Bed, BedSettings};
 use crate::harness::daemon::runtime_dir;
 use crate::harness::host::Place;
 use crate::harness::lab::Lab;
@@ -137,7 +137,7 @@ fn by_linux(lab: &Lab, places: &[Place], side: usize) -> Result<Sample> {
 }
 
 fn as_gangs(lab: &Lab, places: &[Place], side: usize, names: &[&str]) -> Result<Sample> {
-    let settings = Settings { places: places.to_vec(), ..Settings::default() };
+    let settings = BedSettings { places: places.to_vec(), ..BedSettings::default() };
     let bed = Bed::start(lab, &settings)?;
     let launch = Launch { places, dir: bed.dir(), network: None };
     let programs = start(&launch, side, names)?;

@@ -12,7 +12,7 @@ use clap::Args;
 
 use crate::harness::alternate::{Condition, alternate};
 use crate::harness::apart::{self, APART_P50, APART_P99};
-use crate::harness::bed::{self, Bed, Settings};
+use crate::harness::bed::{self, Bed, BedSettings};
 use crate::harness::daemon::runtime_dir;
 use crate::harness::duration;
 use crate::harness::lab::Lab;
@@ -108,7 +108,7 @@ struct Gangs {
 
 impl Gangs {
     fn start(lab: &Lab, names: &[&str], error: Duration) -> Result<Gangs> {
-        let settings = Settings { clock_error: error, ..Settings::two_hosts()? };
+        let settings = BedSettings { clock_error: error, ..BedSettings::two_hosts()? };
         let bed = Bed::start(lab, &settings)?;
         let program = ranks::compile(bed.dir(), "pair", ranks::PAIR)?;
         let launch = Launch { places: &settings.places, dir: bed.dir(), network: None };

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::harness::alternate::{Condition, alternate};
-use crate::harness::bed::{self, Bed, Settings};
+use crate::harness::bed::{self, Bed, BedSettings};
 use crate::harness::daemon::{DaemonOptions, runtime_dir};
 use crate::harness::duration;
 use crate::harness::host::Place;
@@ -96,7 +96,7 @@ impl SlowNetwork {
     /// All jobs as gangs.
     fn as_gangs(&self, lab: &Lab, places: &[Place], daemon: DaemonOptions) -> Result<Sample> {
         let network = Network::slow(self.mbit)?;
-        let settings = Settings { places: places.to_vec(), daemon, ..Settings::default() };
+        let settings = BedSettings { places: places.to_vec(), daemon, ..BedSettings::default() };
         let bed = Bed::start(lab, &settings)?;
         let launch = Launch { places, dir: bed.dir(), network: Some(&network) };
         let jobs = self.start(&launch, self.jobs as usize)?;

@@ -16,7 +16,7 @@ pub const LINUX: &str = "linux_over_one";
 
 /// Two pairs by Linux alone, one as a gang, and two as gangs.
 pub fn messages(lab: &Lab, length: Duration) -> Result<Sample> {
-    let settings = bed::Settings::two_hosts()?;
+    let settings = bed::BedSettings::two_hosts()?;
     let bed = Bed::start(lab, &settings)?;
     let dir = bed.dir();
     let program = ranks::compile(dir, "pair", ranks::PAIR)?;

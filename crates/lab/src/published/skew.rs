@@ -93,7 +93,7 @@ fn by_linux(lab: &Lab) -> Result<Sample> {
     let dir = runtime_dir().context("making a directory for programs")?;
     let dir = dir.path();
     let program = ranks::compile(dir, "pair", ranks::PAIR)?;
-    let launch = Launch { places: &bed::two_hosts()?, dir, network: None };
+    let launch = Launch { specs: &bed::two_hosts()?, dir, network: None };
     let pairs = [launch.start("one", &program, "")?, launch.start("other", &program, "")?];
     let came = come_in(&pairs, lab.length(LENGTH))?;
     Ok(Sample::default().with([(RATE, came.steps_per_s)]))
@@ -111,7 +111,7 @@ impl Gangs {
         let settings = BedSettings { clock_error: error, ..BedSettings::two_hosts()? };
         let bed = Bed::start(lab, &settings)?;
         let program = ranks::compile(bed.dir(), "pair", ranks::PAIR)?;
-        let launch = Launch { places: &settings.places, dir: bed.dir(), network: None };
+        let launch = Launch { specs: &settings.specs, dir: bed.dir(), network: None };
         let mut pairs = Vec::new();
         for name in names {
             let pair = launch.start(name, &program, "")?;

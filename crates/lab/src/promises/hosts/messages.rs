@@ -20,7 +20,7 @@ pub fn messages(lab: &Lab, length: Duration) -> Result<Sample> {
     let bed = Bed::start(lab, &settings)?;
     let dir = bed.dir();
     let program = ranks::compile(dir, "pair", ranks::PAIR)?;
-    let launch = Launch { places: &settings.places, dir, network: None };
+    let launch = Launch { specs: &settings.specs, dir, network: None };
     let mut pairs = vec![launch.start("one", &program, "")?, launch.start("other", &program, "")?];
     let linux = come_in(&pairs, length)?.steps_per_s;
     pairs.truncate(1);

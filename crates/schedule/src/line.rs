@@ -141,7 +141,7 @@ impl<'a> Line<'a> {
         let (held, out): (Vec<_>, Vec<_>) = out.iter_mut().partition(|waiting| waiting.is_held);
         out.into_iter().for_each(|waiting| waiting.raise_to_floor(*floor));
         if let Some(left) = left.filter(|_| !held.is_empty()) {
-            let contenders = claim::Standing::of(contending);
+            let contenders = claim::Vtimes::of(contending);
             claim::bound(held, left, contenders, *floor, longest);
         }
     }

@@ -397,7 +397,7 @@ fn end(
     guardian_keeper: GuardianKeeper,
     lock: SocketLock,
 ) {
-    daemon.ended.settle();
+    daemon.ended.close_accounts();
     daemon.cluster.get().into_iter().for_each(Cluster::close);
     daemon.conductor.stop();
     let _ = conductor.join();

@@ -33,7 +33,7 @@ const PRIORITY: u32 = 2;
 /// etcd takes a second to start.
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// Time for shares to become what weights give. Loads are looked at every 10 s.
-const SETTLE_LIMIT: Duration = Duration::from_secs(30);
+const SHARES_LIMIT: Duration = Duration::from_secs(30);
 /// Daemons answer within an allowance, from which looks take.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 const BETWEEN_TRIES: Duration = Duration::from_millis(10);
@@ -329,8 +329,8 @@ impl Bed {
 
     /// Waits until spanning jobs have these parts of the frame; goes on where they do not come to
     /// that.
-    pub fn settle(&self, share: f64) -> Result<()> {
-        let end = Instant::now() + SETTLE_LIMIT;
+    pub fn until_shares(&self, share: f64) -> Result<()> {
+        let end = Instant::now() + SHARES_LIMIT;
         loop {
             let cluster = self.cluster(0)?;
             let due = share * cluster.frame.context("etcd has no cluster")? as f64;

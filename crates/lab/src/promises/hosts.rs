@@ -145,7 +145,7 @@ fn switches(lab: &Lab) -> Result<Sample> {
     let bed = Bed::start(lab, &bed::BedSettings::two_hosts()?)?;
     let _ahead = Ahead::of_gangs()?;
     let _jobs = [bed.spanning_job("one")?, bed.spanning_job("other")?];
-    bed.settle(0.5)?;
+    bed.until_shares(0.5)?;
     let apart = apart::of_hosts(&bed, length, Duration::ZERO)?;
     Ok(bed.sample()?.with_all(apart))
 }
@@ -176,7 +176,7 @@ fn share(lab: &Lab) -> Result<Sample> {
     let _ahead = Ahead::of_gangs()?;
     let local = bed.local_jobs()?;
     let job = bed.spanning_job("spanning")?;
-    bed.settle(DUE)?;
+    bed.until_shares(DUE)?;
     let look = |host: usize| -> Result<[Had; 2]> {
         Ok([had(&bed, host, job.id)?, had(&bed, host, local[host].id)?])
     };
@@ -285,7 +285,7 @@ fn without_etcd(lab: &Lab, away: Duration) -> Result<Sample> {
     let _ahead = Ahead::of_gangs()?;
     let local = bed.local_jobs()?;
     let job = bed.spanning_job("spanning")?;
-    bed.settle(0.5)?;
+    bed.until_shares(0.5)?;
     let mut sample = bed.sample()?;
     let frame = Frame::of(&bed.cluster(0)?).context("etcd has no cluster")?;
     let mut slots = Slots { job: job.id, frame, hosts: Default::default() };

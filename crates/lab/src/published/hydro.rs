@@ -144,7 +144,7 @@ fn as_gangs(lab: &Lab, specs: &[HostSpec], side: usize, names: &[&str]) -> Resul
     for (program, name) in programs.iter().zip(names) {
         program.register(&bed, name)?;
     }
-    bed.settle(1.0 / names.len() as f64)?;
+    bed.until_shares(1.0 / names.len() as f64)?;
     let came = come_in(&programs, lab.length(LENGTH))?;
     Ok(bed.sample()?.with([(RATE, came.steps_per_s)]))
 }

@@ -118,7 +118,7 @@ impl Gangs {
             pair.register(&bed, name)?;
             pairs.push(pair);
         }
-        bed.settle(1.0 / names.len() as f64)?;
+        bed.until_shares(1.0 / names.len() as f64)?;
         Ok(Gangs { pairs, bed })
     }
 }

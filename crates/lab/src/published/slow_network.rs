@@ -103,7 +103,7 @@ impl SlowNetwork {
         for (number, job) in jobs.iter().enumerate() {
             job.register(&bed, &format!("job{number}"))?;
         }
-        bed.settle(1.0 / jobs.len() as f64)?;
+        bed.until_shares(1.0 / jobs.len() as f64)?;
         let came = come_in(&jobs, lab.length(LENGTH))?;
         Ok(sample(bed.sample()?, came))
     }

@@ -28,7 +28,7 @@ pub fn messages(lab: &Lab, length: Duration) -> Result<Sample> {
     let alone = come_in(&pairs, length)?.steps_per_s;
     pairs.push(launch.start("another", &program, "")?);
     pairs[1].register(&bed, "other")?;
-    bed.settle(0.5)?;
+    bed.until_shares(0.5)?;
     let gangs = come_in(&pairs, length)?.steps_per_s;
     ensure!(alone > 0.0, "one pair alone sends no message");
     Ok(bed.sample()?.with_all(Figures::from([

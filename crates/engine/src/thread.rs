@@ -27,7 +27,7 @@ pub fn give_way(tid: u32, known: &Known) -> io::Result<()> {
 }
 
 /// Gives a thread these attributes, if it is raised. Allocates nothing.
-pub fn take_back(tid: u32, to: &Attributes, known: &Known) -> io::Result<()> {
+pub fn lower_if_raised(tid: u32, to: &Attributes, known: &Known) -> io::Result<()> {
     let is_raised = is_raised(&from_linux(sched::get_without_nice(tid)?));
     if is_raised { switch(tid, to, known) } else { Ok(()) }
 }

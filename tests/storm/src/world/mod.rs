@@ -220,7 +220,7 @@ impl Hands<Action> for Arms<'_> {
         self.gives_way.set(self.machine.borrow_mut().lower_for_a_moment(action));
     }
 
-    fn take_back(&self, action: &Action) {
+    fn lower_if_raised(&self, action: &Action) {
         let tid = action.of_thread().map(|(tid, _)| tid);
         let is_raised = tid.is_some_and(|tid| self.machine.borrow().is_raised(tid));
         if is_raised {

@@ -57,7 +57,7 @@ pub struct View {
 #[derive(Debug, Clone, Copy)]
 struct Written {
     at: Revision,
-    /// It was written as it was before: its home asks who has a part of the job.
+    /// It was written as it was before: its registrar asks who has a part of the job.
     is_again: bool,
 }
 
@@ -367,8 +367,8 @@ impl View {
         written.map(|it| it.at)
     }
 
-    /// The last revision in which the home of a job asked who has a part of it, of the jobs that
-    /// have CPUs of this host.
+    /// The last revision in which the registrar of a job asked who has a part of it, of the jobs
+    /// that have CPUs of this host.
     pub fn asked(&self, host: &str) -> Revision {
         let is_asked = |(of, it): &(&(JobId, String), &Written)| {
             it.is_again && self.jobs.get(*of).is_some_and(|job| job.cpus.contains_key(host))

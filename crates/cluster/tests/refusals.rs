@@ -310,7 +310,7 @@ fn two_lost_homes_leave_together() {
 
 /// A launcher's host has no CPUs of the job, so that no job has lost it.
 #[test]
-fn home_without_a_part_leaves_with_its_killed_job() {
+fn registrar_without_part_leaves_with_killed_job() {
     let mut registry = Registry::new();
     let of = job(&[("a", 2), ("b", 2)]);
     let Granted::Registered { job: id, .. } = registry.granted("c", &Wish::Register(of)) else {

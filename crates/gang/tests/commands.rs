@@ -114,7 +114,7 @@ fn show_and_why_know_jobs_that_span_hosts() {
     );
     let shown = json(&["show", "--json", "1000000001"]);
     assert!(shown.get("details").is_none());
-    assert_eq!(shown["spanning"]["home"], "c");
+    assert_eq!(shown["spanning"]["registrar"], "c");
 
     let text = stdout(&place.output(&["why", "1000000001"]));
     assert!(text.contains("Its host c takes no part in slots of jobs that span hosts"), "{text}");

@@ -144,7 +144,7 @@ impl<'a> Spanning<'a> {
         };
         line(out, "spans", &format!("{}{here}", count(job.cpus.len() as i64, "host")))?;
         let by = if job.by_root { ", by root" } else { "" };
-        line(out, "registered at", &format!("{}{by}", job.home))?;
+        line(out, "registered at", &format!("{}{by}", job.registrar))?;
         line(out, "wanted", &word(&job.wanted))?;
         line(out, "rows of the frame", &self.rows())?;
         if !job.lost.is_empty() {

@@ -47,8 +47,8 @@ pub struct HostSeen {
 /// A job of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobSeen {
-    /// The host at which it was registered.
-    pub home: String,
+    /// The host at which it was registered, which has its record.
+    pub registrar: String,
     pub record: Job,
     pub entries: Entries,
     /// Empty where it has no entries, or these cannot be.
@@ -82,7 +82,7 @@ impl Member {
             let alive = self.alive.get(name).cloned();
             (name.clone(), HostSeen { record: record.clone(), alive })
         };
-        let job = |(job, home, record): (JobId, &str, &Job)| {
+        let job = |(job, registrar, record): (JobId, &str, &Job)| {
             let entries = view.entries(job)?.clone();
             let placement = view.matrix().and_then(|matrix| matrix.placement(job));
             let on = |(host, cpus): (&HostId, &CpuSet)| {
@@ -95,8 +95,8 @@ impl Member {
             };
             let (lost, awaited) = (named(entries.lost()), named(entries.awaited()));
             let rows = placement.map_or_else(Rows::new, |of| of.rows.clone());
-            let (home, record) = (home.to_owned(), record.clone());
-            Some((job, JobSeen { home, record, entries, rows, cpus, lost, awaited }))
+            let (registrar, record) = (registrar.to_owned(), record.clone());
+            Some((job, JobSeen { registrar, record, entries, rows, cpus, lost, awaited }))
         };
         Overview {
             is_up: self.is_up(),

@@ -866,12 +866,12 @@ impl World {
                 self.ask(at, Wish::Set { job, class: None, weight, by });
             }
             15..19 => {
-                let Some((job, home, _)) = self.any_job() else { return };
+                let Some((job, registrar, _)) = self.any_job() else { return };
                 if self.rng.u32(0..3) == 0 {
-                    self.ask(home, Wish::Remove { job });
+                    self.ask(registrar, Wish::Remove { job });
                 } else if let Some((_, record)) = self.reference.job(job) {
                     let nonce = record.nonce.clone();
-                    self.end(home, &nonce);
+                    self.end(registrar, &nonce);
                     if self.hosts.iter().any(|it| it.said.contains_key(&job)) {
                         self.tally.count("waits for a part");
                     }

@@ -67,7 +67,7 @@ fn needs_root_short_lived_processes_have_a_group() {
     let place = Place::new(&["--backend", "rt"]);
     let Some((mut program, rival, job, group)) = weighed(&place) else { return };
     for _ in 0..3 {
-        wait_until("lifted in its slot", || weighs(&group) == (false, true));
+        wait_until("raised in its slot", || weighs(&group) == (false, true));
         wait_until("idle out of it", || weighs(&group) == (true, false));
     }
     assert!(!policies(program.pid()).contains(&SchedPolicy::Fifo));
@@ -96,7 +96,7 @@ fn needs_root_gang_in_own_group_outlives_daemon() {
     wait_released(program.pid(), "released");
     place.start();
     assert_eq!(short_lived(&place, job), Some(v1::ShortLived::weighed), "as before");
-    wait_until("lifted in its slot", || weighs(&group) == (false, true));
+    wait_until("raised in its slot", || weighs(&group) == (false, true));
     wait_until("idle out of it", || weighs(&group) == (true, false));
     place.client().kill(job, 9).unwrap();
     wait_until("the job has ended", || place.job(job).is_none());

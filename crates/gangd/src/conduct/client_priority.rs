@@ -75,7 +75,7 @@ impl RaisedGangs {
 }
 
 impl ClientPriority {
-    /// No thread is lifted where threads are not `realtime`.
+    /// No thread is put above the gangs where threads are not `realtime`.
     pub fn new(realtime: bool) -> Arc<ClientPriority> {
         let allowance = realtime.then(|| Mutex::new(Allowance::new(clock::monotonic_ns())));
         let (gangs, workers) = Default::default();
@@ -145,8 +145,8 @@ impl ThreadPriority {
         self
     }
 
-    /// What was to be done is done. Charges the thread for the time it used, and lifts it above the
-    /// gangs where something is left.
+    /// A piece of work is done. Charges the thread for the time it used, and puts it above the gangs
+    /// where something is left.
     pub fn renew(&mut self) {
         at_work::leave();
         let is_due = self.charge();

@@ -65,7 +65,7 @@ fn registry_that_grows_too_much_is_read_again() {
     let mut member = Member::new(me, keys());
     member.keep_at_most(Bound { keys: 10, bytes: 1_000 });
     let now = Now { utc_ns: 1_000_000_000_000_000_000, monotonic_ns: 1 };
-    member.found();
+    member.is_reachable();
     assert_eq!(member.next(now), Some(Request::Read));
     member.read(now, 3, &Snapshot::default());
     member.watched(now, 3, 1, &[event(job(0), Some(900))]);
@@ -76,7 +76,7 @@ fn registry_that_grows_too_much_is_read_again() {
     member.lost();
     member.watched(now, 3, 3, &[event(job(2), Some(900))]);
     assert_eq!(member.view().revision(), 2);
-    member.found();
+    member.is_reachable();
     assert_eq!(member.next(now), Some(Request::Read));
     member.read(now, 3, &Snapshot { revision: 4, items: Vec::new() });
     assert!(member.is_up() && member.view().is_within_bound());

@@ -123,7 +123,7 @@ impl Cluster {
             cluster.alive.insert(name, alive(&[]));
         }
         cluster.write(&Key::Adjuster, host(1));
-        cluster.member.found();
+        cluster.member.is_reachable();
         cluster.pass(SECOND);
         cluster
     }
@@ -251,7 +251,7 @@ impl Cluster {
     fn restore(&mut self, items: BTreeMap<String, (String, Revision)>) {
         self.items = items;
         self.member.lost();
-        self.member.found();
+        self.member.is_reachable();
     }
 }
 
@@ -452,7 +452,7 @@ fn hosts_of_one_kernel_come_back_after_a_boot() {
     cluster.pass(SECOND);
     assert_eq!(cluster.member.unwilling(), None);
     cluster.member = member(&cluster.keys, "next kernel");
-    cluster.member.found();
+    cluster.member.is_reachable();
     cluster.pass(SECOND);
     let record = &cluster.items[&cluster.keys.of(&Key::Host(host(0)))].0;
     assert_eq!(decode::<Host>(record).unwrap().boot, "next kernel");

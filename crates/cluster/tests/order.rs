@@ -109,7 +109,7 @@ impl One {
         };
         let (snapshot, job) = registry(&keys);
         let mut one = One { member: Member::new(me, keys), job, now_ns: START_NS };
-        one.member.found();
+        one.member.is_reachable();
         assert_eq!(one.next(), Some(Request::Read));
         let now = one.now();
         one.member.read(now, START_NS / SLICE_NS + 3, &snapshot);

@@ -372,7 +372,7 @@ impl World {
             host.member.lost();
         } else if !is_cut && !host.is_connected {
             host.is_connected = true;
-            host.member.found();
+            host.member.is_reachable();
         }
         if host.is_connected {
             if !self.etcd.keep_alive(&host.name, now_ns) {

@@ -173,7 +173,7 @@ pub fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
 }
 
-pub fn found(runtime: &Runtime, etcd: &Etcd) -> Result<(), InitError> {
+pub fn init_cluster(runtime: &Runtime, etcd: &Etcd) -> Result<(), InitError> {
     let keys = Keys::new("test").unwrap();
     wait_for("etcd answers", || match runtime.block_on(init(&address(etcd), &keys, &settings())) {
         Err(InitError::Etcd { .. }) => None,

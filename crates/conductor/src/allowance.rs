@@ -7,11 +7,11 @@
 //! Approach: an allowance grows with time, up to a little that is saved. Each user who asked lately
 //! has an equal part of its growth, and saves as large a part for himself. What is used is taken
 //! off his part and off the whole: time of a thread that serves him before the gangs, and time of
-//! the conductor for what he asks of it. A newcomer finds his part even where the whole is used
+//! the conductor for what he asks of it. A new user finds his part even where the whole is used
 //! up. The whole is below 0 then, and the others are not before the gangs until it has grown again.
 //!
 //! Properties: all together take no more than [`SHARE`] of one CPU, besides what was saved and the
-//! parts that newcomers find: the n-th user of those who asked lately finds an n-th of
+//! parts that new users find: the n-th user of those who asked lately finds an n-th of
 //! [`AT_ONCE_NS`]. A user who asks for the first time finds his part, however much others ask.
 
 use std::collections::BTreeMap;
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn who_waits_until_it_is_due_has_something_left() {
         let mut allowance = Allowance::new(0);
-        assert_eq!(allowance.due_in_ns(0, ONE), 0, "a newcomer finds his part");
+        assert_eq!(allowance.due_in_ns(0, ONE), 0, "a new user finds his part");
         assert!(allowance.charge(0, ONE, MS));
         assert_eq!(allowance.due_in_ns(0, ONE), 0);
         let mut now_ns = 0;

@@ -388,7 +388,7 @@ impl Channel {
             self.asked_ns = Some(now_ns);
             self.again.turns += 1;
         }
-        // Where the peer may have stopped for want of credit, it is sent before half of it is new.
+        // The peer may have stopped for want of credit, which is sent once half of it is new.
         let has_news = self.granted - self.advertised >= self.config.window.div_ceil(2);
         if asks || self.owes_answer || has_news {
             self.write(Flags { asks, ..Flags::default() }, self.next(), &[], out);

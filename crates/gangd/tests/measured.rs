@@ -161,7 +161,7 @@ fn under_plain_linux(place: &Place) -> Option<Compared> {
     let always = [(0, u64::MAX)];
     let truth = truth_of(&threads, &always);
     let mut compared = Compared::default();
-    compared.near("together", job.coscheduled().unwrap(), truth.coscheduled(), 0.01);
+    compared.near("coscheduled", job.coscheduled().unwrap(), truth.coscheduled(), 0.01);
     let lost_ns = measured(&job).lost_ns - measured(&before).lost_ns;
     let lost = share(truth.lost_ns as i64);
     // On a busy machine a thread may read its beginning when that has passed.
@@ -456,7 +456,7 @@ fn measured(job: &v1::Job) -> &v1::Measured {
 fn in_slots(compared: &mut Compared, job: &v1::Job, threads: &[Ended], slots: &[(u64, u64)]) {
     let truth = truth_of(threads, slots);
     let of_job = measured(job);
-    compared.near("together", job.coscheduled().unwrap(), truth.coscheduled(), 0.01);
+    compared.near("coscheduled", job.coscheduled().unwrap(), truth.coscheduled(), 0.01);
     compared.near("lost", share(of_job.lost_ns), share(truth.lost_ns as i64), 0.01);
     compared.near("filled", share(of_job.filled_ns), share(truth.filled_ns as i64), 0.01);
     compared.near("waited", share(of_job.waiting_ns), share(truth.waiting_ns as i64), 0.02);

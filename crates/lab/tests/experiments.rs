@@ -125,8 +125,8 @@ fn coscheduled_needs_gangd() {
         assert!(programs(0) > 0.0, "the kernel counts while it is measured: {report}");
         assert_eq!(programs(1), 0.0, "there are no programs while it is not: {report}");
     }
-    let together = &report["series"][2]["samples"]["together_percent"][0];
-    assert!((0.0..=100.0).contains(&together.as_f64().unwrap()), "{report}");
+    let least = &report["series"][2]["samples"]["least_coscheduled_percent"][0];
+    assert!((0.0..=100.0).contains(&least.as_f64().unwrap()), "{report}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use gang_protocol::v1;
 
-/// An interactive job of two CPUs that runs together nearly always.
+/// An interactive job of two CPUs that is coscheduled nearly always.
 pub fn job(id: i64, name: &str) -> v1::Job {
     v1::Job {
         id,

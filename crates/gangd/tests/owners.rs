@@ -158,7 +158,7 @@ fn needs_root_children_have_nice_value_of_starter() {
     let place = Place::new(&["--backend", "rt"]);
     let rival = Program::spinner();
     job_with(&place, &rival, place::machine());
-    // In a slot it may have another one, where the gang is wide.
+    // In a slot it may have another one, where the gang is oversubscribed.
     let script = "for child in 1 2 3 4 5 6; do \
           (while :; do :; done) & pid=$!; tries=0; nice=; \
           until [ \"$nice\" = 15 ] || [ $tries -ge 200 ]; do \

@@ -47,7 +47,7 @@ impl Drop for Groups {
     }
 }
 
-/// As a thread of an exclusive gang is in its slot, or of a wide one.
+/// As a thread of an exclusive gang is in its slot, or of an oversubscribed one.
 fn is_in_slot(pid: u32) -> bool {
     let now = sched::get(pid).unwrap();
     let is_fifo = now.policy == SchedPolicy::Fifo;
@@ -150,7 +150,8 @@ fn needs_root_who_leaves_a_slot_is_lowered() {
     if !has_backend("rt") {
         return;
     }
-    // Exclusive and wide, with slices of all lengths, of which short ones have no gap before each.
+    // Exclusive and oversubscribed, with slices of all lengths, of which short ones have no gap
+    // before each.
     for (cpus, slice) in [(2, "1ms"), (1, "1ms"), (2, "20ms"), (1, "500ms")] {
         let Some(gang) = Gang::of("leaves", cpus, &["--slice", slice]) else { return };
         gang.leave_in_slot();

@@ -289,8 +289,8 @@ impl Machine {
         let by_default = of_parent.chain(normal);
         // A nice value below 0 stays unless it is lost, whatever becomes of the policy.
         let kept = |it| [it, Attributes { nice: thread.own.nice, ..it }];
-        // One of 0 or above that was chosen in the slot of a wide gang is a child's, too: the
-        // kernel takes those below 0 alone.
+        // One of 0 or above that was chosen in the slot of an oversubscribed gang is a child's,
+        // too: the kernel takes those below 0 alone.
         let of_slot = (!reset).then_some(Attributes { nice: now.nice, ..thread.own });
         let normal: Vec<Attributes> = by_default.flat_map(kept).chain(of_slot).collect();
         let at_start = normal.iter().copied().chain([thread.own]).collect();

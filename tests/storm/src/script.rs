@@ -54,7 +54,7 @@ kinds! {
     // The survey's findings.
     Use "use" 8,
     Idle "idle" 8,
-    Widen "widen" 3,
+    Oversubscribe "oversubscribe" 3,
     Bustle "bustle" 4,
     // Requests.
     Register "register" 10,

@@ -152,7 +152,7 @@ fn what_is_released_has_its_originals_back() {
 #[test]
 fn nice_is_kept_wherever_it_counts_for_nothing() {
     every_way(|way| {
-        if way.to == Standing::Raised && way.in_slot == InSlot::Wide {
+        if way.to == Standing::Raised && way.in_slot == InSlot::Oversubscribed {
             return;
         }
         for thread in way.job.threads() {

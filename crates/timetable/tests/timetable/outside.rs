@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use gang_schedule::{Config, CpuSet, Event, Gap, Plan, Schedule, Spec, Topology};
 use gang_timetable::{
-    Action, Attributes, Backend, Controls, Gang, InSlot, Members, Seen, Standing, Stretch,
-    Switchers, Timetable, Validity, WIDE, compose, is_raised, lowered,
+    Action, Attributes, Backend, Controls, Gang, InSlot, Members, OVERSUBSCRIBED, Seen, Standing,
+    Stretch, Switchers, Timetable, Validity, compose, is_raised, lowered,
 };
 
 use crate::jobs::JOB;
@@ -94,8 +94,11 @@ fn thread_is_raised_if_its_slot_has_all_chosen_cpus() {
     assert_eq!(raised.collect::<Vec<u32>>(), [7, 8, 11, 12]);
     let fills = lowered(&Attributes::other(0), false);
     assert_eq!([exclusive[&9], exclusive[&10]], [fills; 2]);
-    let wide = in_slot(&members, InSlot::Wide);
-    assert_eq!([7, 8, 9, 10].map(|tid| wide[&tid]), [WIDE, WIDE, fills, fills]);
+    let oversubscribed = in_slot(&members, InSlot::Oversubscribed);
+    assert_eq!(
+        [7, 8, 9, 10].map(|tid| oversubscribed[&tid]),
+        [OVERSUBSCRIBED, OVERSUBSCRIBED, fills, fills]
+    );
     let uncontended = in_slot(&members, InSlot::Uncontended);
     assert!(uncontended.values().all(|it| *it == Attributes::other(0)), "nobody is raised");
 }

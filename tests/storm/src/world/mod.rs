@@ -402,7 +402,7 @@ impl World {
                     machine.become_other(pid, uid, self.now.monotonic_ns);
                 }
             }
-            Kind::Use | Kind::Idle | Kind::Widen => self.see(kind, a),
+            Kind::Use | Kind::Idle | Kind::Oversubscribe => self.see(kind, a),
             Kind::Bustle => self.bustle(a, b),
             Kind::Kill => match b % 3 {
                 0 => self.die(),

@@ -5,10 +5,11 @@
 //! client that asks much would leave nothing to the others.
 //!
 //! Approach: an allowance grows with time, up to a little that is saved. Each user who asked lately
-//! has an equal part of its growth, and saves as large a part for himself. What is used is taken
-//! off his part and off the whole: time of a thread that serves him before the gangs, and time of
-//! the conductor for what he asks of it. A new user finds his part even where the whole is used
-//! up. The whole is below 0 then, and the others are not before the gangs until it has grown again.
+//! has an equal part of its growth, and saves as large a part for himself. Time that is used is
+//! taken off his part and off the whole: time of a thread that serves him before the gangs, and
+//! time of the conductor for what he asks of it. A new user finds his part even where the whole is
+//! used up. The whole is below 0 then, and the others are not before the gangs until it has grown
+//! again.
 //!
 //! Properties: all together take no more than [`SHARE`] of one CPU, besides what was saved and the
 //! parts that new users find: the n-th user of those who asked lately finds an n-th of
@@ -75,8 +76,8 @@ impl Allowance {
         part.is_newcomer || (part.left_ns > 0.0 && self.left_ns > 0.0)
     }
 
-    /// How long until a user has something left of his part, if he uses nothing. What others have
-    /// used makes nobody wait.
+    /// How long until a user has something left of his part, if he uses nothing. Nobody waits for
+    /// the use of others.
     pub fn due_in_ns(&mut self, now_ns: u64, payer: Payer) -> u64 {
         self.pass(now_ns);
         let parts = self.parts.len() as f64;

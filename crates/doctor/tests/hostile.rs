@@ -161,7 +161,7 @@ fn with_one_name(functions: usize, name_bytes: usize) -> Vec<u8> {
     file
 }
 
-/// What is kept of it is bounded (see `symbols`): else this would take terabytes.
+/// The part of it that is kept is bounded (see `symbols`): else this would take terabytes.
 #[test]
 fn a_million_functions_of_one_long_name_are_read() {
     let (directory, path) = with_runtime(&with_one_name(1_000_000, 10 << 20));

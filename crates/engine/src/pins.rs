@@ -67,7 +67,8 @@ pub struct Pins {
 }
 
 impl Pins {
-    /// Begins anew, with nothing given yet. What owners want stays as an earlier daemon filed it.
+    /// Begins anew, with nothing given yet. The wishes of owners stay as an earlier daemon filed
+    /// them.
     pub fn create(path: &Path) -> Result<Pins> {
         let error = |e| Error::new("create", path.display(), e);
         let own = Pins::read(path)?.unwrap_or_default().own;

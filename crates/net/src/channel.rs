@@ -355,7 +355,7 @@ impl Channel {
     }
 
     /// Frames of messages that nobody has taken are in the window; those of one that is not whole
-    /// are not, or a long message would never be. What was granted once stays granted.
+    /// are not, or a long message would never be. Credit that was granted once stays granted.
     fn grant(&mut self) {
         let room = self.config.window.saturating_sub(self.ready_frames);
         self.granted = self.granted.max(self.expected + room);

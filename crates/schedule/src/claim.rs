@@ -42,7 +42,7 @@ use crate::line::{Waiting, Who};
 use crate::matrix::Rows;
 use crate::turn::{self, Turn};
 
-/// What the rows of a list leave of the CPUs that are online.
+/// The CPUs that are online and that the rows of a list leave.
 #[derive(Clone, Copy)]
 pub(crate) struct Left<'a> {
     pub list: &'a List,

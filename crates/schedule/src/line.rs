@@ -61,7 +61,7 @@ impl Waiting<'_> {
         !self.is_out && self.least() <= there && (is_whole || seating.could_seat(parts))
     }
 
-    /// Who is behind the floor starts there.
+    /// One that is behind the floor starts there.
     pub fn raise_to_floor(&mut self, floor: u128) {
         match &mut self.who {
             Who::Gang { job, .. } => job.raise_to_floor(floor),

@@ -194,10 +194,10 @@ impl Known {
 }
 
 /// The nice value that its owner wants of a thread that has `now`, and is to have `own` without
-/// gangd. What an oversubscribed gang has in its slot is nobody's wish. From there, Linux lets
-/// anybody choose any other value, and then any policy but a real-time one (setpriority(2)). Lower
-/// values than the owner's are thus no wish where the children lose them: nobody keeps what a slot
-/// has let him take.
+/// gangd. The nice value of an oversubscribed gang in its slot is nobody's wish. From there, Linux
+/// lets anybody choose any other value, and then any policy but a real-time one (setpriority(2)).
+/// Lower values than the owner's are thus no wish where the children lose them: nobody keeps what a
+/// slot has let him take.
 fn nice_of_owner(now: &Attributes, own: i32) -> i32 {
     if now.reset_on_fork && !now.policy.is_realtime() {
         now.nice.max(own)
@@ -219,9 +219,9 @@ fn without_realtime(normal: Attributes) -> Attributes {
     if normal.policy.is_realtime() { Attributes::other(normal.nice) } else { normal }
 }
 
-/// The attributes of a thread that lost its own, where another one had `of`. What `of` has beyond
-/// an ordinary thread was given to that thread alone: a real-time policy, a nice value below 0, or
-/// that its children lose both.
+/// The attributes of a thread that lost its own, where another one had `of`. Attributes of `of`
+/// beyond those of an ordinary thread were given to that thread alone: a real-time policy, a nice
+/// value below 0, or that its children lose both.
 pub fn as_default(of: Attributes) -> Attributes {
     let of = without_realtime(of);
     Attributes { nice: of.nice.max(0), reset_on_fork: false, ..of }

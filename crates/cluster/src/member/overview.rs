@@ -69,7 +69,7 @@ impl Member {
         self.is_looked_at |= self.link == Link::Up && !is_new;
     }
 
-    /// What [`Member::look`] asked for was read, or cannot be.
+    /// The look that [`Member::look`] asked for was taken, or cannot be.
     pub fn has_looked(&self) -> bool {
         !self.is_looked_at || self.link != Link::Up
     }

@@ -181,7 +181,7 @@ pub fn asked(used_ns: u64) {
     ASKED_NS.set(ASKED_NS.get() + used_ns);
 }
 
-/// What the calling thread asked of the conductor since this was asked last.
+/// The conductor's time for requests of the calling thread, since the last call.
 pub fn take_asked_ns() -> u64 {
     ASKED_NS.take()
 }

@@ -174,7 +174,7 @@ impl ThreadPriority {
         let now_ns = clock::thread_cpu_ns();
         let used_ns = now_ns.saturating_sub(std::mem::replace(&mut self.charged_ns, now_ns));
         let used_ns = if self.is_above { used_ns } else { 0 };
-        // What the daemon asks for itself is asked by nobody.
+        // Nobody pays for requests of the daemon itself.
         let asked_ns = at_work::take_asked_ns();
         let asked_ns = if self.payer.is_some() { asked_ns } else { 0 };
         self.client_priority.charge(self.payer, used_ns + asked_ns)

@@ -22,7 +22,7 @@ pub struct Running {
     written: Option<Output>,
 }
 
-/// What a program wrote, once it has closed its output.
+/// The output of a program, once the program has closed it.
 type Output = std::io::Result<Written>;
 
 struct Written {

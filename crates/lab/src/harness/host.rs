@@ -21,8 +21,8 @@ use crate::harness::duration;
 /// would be that of the newest thread.
 const LOAD: &str = "0.00 0.00 0.00 2/100 1\n";
 
-/// Hides the kernel's files behind those of the host, and becomes its daemon. What is mounted here
-/// nobody else sees, and it ends with the daemon.
+/// Hides the kernel's files behind those of the host, and becomes its daemon. Nobody else
+/// sees these mounts, and they end with the daemon.
 const SCRIPT: &str = "mount --bind \"$1\" /sys/devices/system/cpu/online && \
                       mount --bind \"$2\" /proc/loadavg && shift 2 && exec \"$@\"";
 

@@ -2,8 +2,8 @@
 //! of such a job beside jobs of one host, how soon it has its first slot, what it loses while etcd
 //! is away, and what two pairs of ranks that send messages lose to each other.
 //!
-//! Both hosts are on this machine ([`bed`]), so that they have one clock. What hosts with clocks of
-//! their own add is how far apart these are.
+//! Both hosts are on this machine ([`bed`]), so that they have one clock. Hosts with clocks of
+//! their own add how far apart these are.
 
 mod messages;
 

@@ -64,7 +64,7 @@ fn stretch_of(
     .timetables
 }
 
-/// What the threads get in the first slot, on two of four CPUs.
+/// The attributes of the threads in the first slot, on two of four CPUs.
 fn in_slot(members: &Members, in_slot: InSlot) -> BTreeMap<u32, Attributes> {
     let config = Config::default();
     let mut schedule = Schedule::new(config.clone(), Topology::flat(4)).unwrap();

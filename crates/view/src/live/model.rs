@@ -81,7 +81,7 @@ impl Model {
         self.status = Some(Arc::new(status));
     }
 
-    /// The cluster that the daemon is in. What did not change stays the same value, so that it
+    /// The cluster that the daemon is in. One that did not change stays the same value, so that it
     /// need not be sent again.
     pub fn cluster(&mut self, cluster: Option<v1::Cluster>) {
         if self.cluster.as_deref() != cluster.as_ref() {

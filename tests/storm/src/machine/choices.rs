@@ -108,7 +108,7 @@ impl Machine {
         pins.zip(cpus).is_some_and(|(pins, cpus)| pins.has_given(cpus))
     }
 
-    /// What the owner of a thread wants, by what is on file.
+    /// The attributes that the owner of a thread wants, by what is on file.
     pub(super) fn wanted_on_file(&self, tid: u32) -> Option<Attributes> {
         let record = self.record_of(tid)?;
         let own = self.pins.get(&JobId(record.id)).and_then(|pins| pins.own.get(&tid));
@@ -161,7 +161,7 @@ impl Machine {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         thread.choice = Choice::Unseen;
         let before = std::mem::replace(&mut thread.own_cpus, cpus.clone());
-        // What its daemon knew of is given back where that daemon does not look any more.
+        // CPUs that its daemon knew of are given back where that daemon does not look any more.
         thread.normal_cpus.push(before);
         self.model.affinity.insert(tid, cpus);
     }

@@ -1,7 +1,7 @@
 //! A machine with a daemon on it, under a virtual clock.
 //!
 //! The daemon is the real conductor, with real timetables and the rules by which switchers follow
-//! them. What surrounds these in gangd, reading and carrying out, is done here as it is done there,
+//! them. Their surroundings in gangd, reading and carrying out, are done here as there,
 //! step by step, so that the daemon may die between any two of them.
 
 use std::{
@@ -315,7 +315,7 @@ impl World {
             }
         }
         self.check_shares();
-        // What came last is planned with.
+        // The last arrivals are planned with.
         self.pass(check::SETTLED_NS, false);
         self.check_quotas();
         let violations = std::mem::take(&mut self.machine.borrow_mut().violations);

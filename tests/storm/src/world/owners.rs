@@ -1,4 +1,4 @@
-//! What owners of processes do, and what the survey sees.
+//! The doings of owners of processes, and what the survey sees.
 
 use std::collections::BTreeSet;
 

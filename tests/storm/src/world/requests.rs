@@ -177,7 +177,7 @@ impl World {
     }
 
     /// A hostile user asks for as many jobs as he can have, by many users of his, has processes in
-    /// some, and has them stand still and go on. Whoever has no job yet may have one after that.
+    /// some, and has them stand still and go on. A user who has no job yet may have one after that.
     pub(super) fn flood(&mut self, a: u16, b: u16) -> Result<(), Died> {
         let uids = SUBORDINATE.cycle().skip(usize::from(a)).step_by(97);
         for (uid, i) in uids.zip(0..b % 48 + 1) {
@@ -325,7 +325,7 @@ impl World {
 
     pub(super) fn attach(&mut self, job: JobId, b: u16) -> Result<(), Died> {
         let Some(pid) = self.coming_process(job, b) else { return Ok(()) };
-        // What is on file does not tell the children that one had before from those of its way.
+        // The file does not tell the children that one had before from those of its way.
         if self.machine.borrow().processes.values().any(|child| child.parent == pid) {
             return Ok(());
         }

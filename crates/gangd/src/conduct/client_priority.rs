@@ -145,8 +145,8 @@ impl ThreadPriority {
         self
     }
 
-    /// A piece of work is done. Charges the thread for the time it used, and puts it above the gangs
-    /// where something is left.
+    /// A piece of work is done. Charges the thread for the time it used, and puts it above the
+    /// gangs where something is left.
     pub fn renew(&mut self) {
         at_work::leave();
         let is_due = self.charge();

@@ -26,13 +26,17 @@ const NO_SUBJECTS: [&str; 5] = ["What", "Who", "Whoever", "Whose", "Whom"];
 const CODE: [&str; 8] =
     ["bindings", "crates", "demo", "etc", "fuzz", "integrations", "packaging", "tests"];
 
-const ENDS: [&str; 13] =
-    ["awk", "c", "f", "f90", "h", "java", "mjs", "py", "rs", "sh", "toml", "ts", "varlink"];
+const ENDS: [&str; 15] = [
+    "awk", "c", "f", "f90", "h", "java", "mjs", "py", "rs", "sh", "storm", "toml", "ts", "txt",
+    "varlink",
+];
 
 fn code() -> Vec<PathBuf> {
     let mut code: Vec<PathBuf> =
         CODE.iter().flat_map(|directory| files_of(&root().join(directory), &ENDS)).collect();
-    code.extend(files_of(&root().join("scripts"), &["", "py", "sh"]));
+    let without_end = ["packaging", "scripts"].map(|directory| root().join(directory));
+    code.extend(without_end.iter().flat_map(|it| files_of(it, &["", "py", "sh"])));
+    code.push(root().join(".ci/run"));
     let at_the_top = fs::read_dir(root()).unwrap().map(|entry| entry.unwrap().path());
     code.extend(at_the_top.filter(|path| path.extension().is_some_and(|end| end == "toml")));
     assert!(code.len() > 500, "{} files", code.len());
@@ -42,7 +46,7 @@ fn code() -> Vec<PathBuf> {
 /// The lines of comment of a text that ends so: their numbers, all of each, and its words.
 fn comments<'a>(end: &str, text: &'a str) -> Vec<(usize, &'a str, &'a str)> {
     let marks: &[&str] = match end {
-        "" | "awk" | "py" | "sh" | "toml" | "varlink" => &["#"],
+        "" | "awk" | "py" | "sh" | "storm" | "toml" | "txt" | "varlink" => &["#"],
         "f" | "f90" => &["!"],
         "rs" => &["///", "//!", "//"],
         _ => &["///", "//", "/**", "/*", "* "],

@@ -111,7 +111,7 @@ web:
 	npm --prefix crates/view/web run --silent build
 
 # Man pages and completions come from the programs themselves, but for those of libgang, which has a
-# page for each group of functions, and a link to it for each other name. What was built is not
+# page for each group of functions, and a link to it for each other name. Nothing is
 # built again here, so that `sudo make install` needs no cargo.
 install:
 	@test -x "$(BUILT)/gang" -a -x "$(BUILT)/gangd" -a -x "$(BUILT)/gang-lab" \

@@ -21,7 +21,7 @@ packages=dbus,init-system-helpers,jq,kmod,libelf1t64,procps,runc,systemd,systemd
 # The last Debian whose kernel and systemd have the controllers of version 1 of cgroups.
 suite_of_hybrid=bookworm
 packages_of_hybrid=${packages/libelf1t64/libelf1}
-# What a guest of the check `hosts` has besides.
+# A guest of the check `hosts` has these besides.
 packages_of_hosts=$packages,chrony,etcd-server,iproute2
 # By these the guest of the lab sees the files of this machine, and guests have a network.
 modules=(netfs 9pnet 9pnet_virtio 9p overlay)
@@ -97,8 +97,8 @@ get_kernel_of_hybrid() {
   rm -r "$cache/apt"
 }
 
-# want_system NAME PACKAGES [SUITE] : a Debian that fits into memory. What a package or a page needs
-# to be read is left out.
+# want_system NAME PACKAGES [SUITE] : a Debian that fits into memory. Parts by which a
+# package or a page is read are left out.
 want_system() {
   local system=$cache/$1 suite=${3:-$suite}
   [[ ! -s $system.cpio || $(cat "$system.of" 2>/dev/null) != "$2" ]] || return 0

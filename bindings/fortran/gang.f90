@@ -7,8 +7,8 @@
 !
 ! Functions have the names of gang.h, which says more about each, and return its results; GANG_OK is
 ! 0. A function that fails leaves its arguments as they were, and gang_error() says why. An optional
-! argument that is left out has the default of gang.h. Times are nanoseconds, sizes bytes, shares run
-! from 0 to 1.
+! argument that is left out has the default of gang.h. Times are nanoseconds, sizes bytes, shares
+! run from 0 to 1.
 module gang
   use, intrinsic :: iso_c_binding, only: c_associated, c_char, c_double, c_f_pointer, c_int, &
        c_int32_t, c_int64_t, c_loc, c_null_char, c_null_ptr, c_ptr, c_size_t, c_sizeof

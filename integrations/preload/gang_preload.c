@@ -185,7 +185,7 @@ static int is_spread(void)
     return nodes && atoi(nodes) > 1;
 }
 
-/* What the environment asks for, for so many ranks. */
+/* The wishes of the environment, for so many ranks. */
 static int specify(gang_spec *spec, int32_t ranks)
 {
     gang_spec_init(spec);

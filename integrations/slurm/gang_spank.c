@@ -110,7 +110,7 @@ static void complain(const char *what, const char *why)
     slurm_spank_log("gang: %s: %s; the step runs on without", what, why);
 }
 
-/* What the user typed. */
+/* The words that the user typed. */
 
 static int value_of(const struct word *words, const char *text, const char *option, int *value)
 {
@@ -578,7 +578,7 @@ static int in_child(void act(const struct step *, int), const struct step *step,
     return wait_for_child(child, pipe_of[0], what);
 }
 
-/* What Slurm calls. */
+/* The calls of Slurm. */
 
 /* Whether a comma-separated list has a word. */
 static int has_word(const char *list, const char *word)

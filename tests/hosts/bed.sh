@@ -155,7 +155,7 @@ END
   done
 }
 
-# What a page asks for and a namespace has not: systemctl restart gangd.
+# A page asks for systemctl restart gangd, which a namespace has not.
 make_systemctl() {
   cat >"$BED/bin/systemctl" <<'END'
 #!/usr/bin/env bash

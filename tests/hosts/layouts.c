@@ -92,7 +92,7 @@ int main(void)
     return failures > 0;
 }
 
-/* What slurmstepd has. */
+/* The functions that slurmstepd has. */
 spank_err_t spank_getenv(spank_t spank, const char *name, char *value, int size)
 {
     (void)spank, (void)name, (void)value, (void)size;

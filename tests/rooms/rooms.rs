@@ -1,12 +1,14 @@
 //! Rules between the rooms that no compiler checks: which room may use which, where unsafe code may
-//! be, and that every dependency has its reason in ARCHITECTURE.md. And no document may be left in
-//! the middle of a merge, which nothing else reads closely enough to notice.
+//! be, and that every dependency has its reason in ARCHITECTURE.md.
+
+mod files;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use files::{files_of, root};
 use gang_harness::skipped;
 use serde_json::Value;
 
@@ -74,11 +76,6 @@ const OF_DATA: [&str; 3] = ["serde", "serde_json", "thiserror"];
 /// Rooms that may hold unsafe code, by their directories, and a file with a call that no library
 /// has which links statically, too.
 const UNSAFE: [&str; 3] = ["crates/linux", "crates/libgang", "crates/protocol/src/caller.rs"];
-
-fn root() -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    root.canonicalize().unwrap()
-}
 
 /// The packages of a workspace, as cargo sees them.
 fn packages(manifest: &str) -> Vec<Value> {
@@ -241,55 +238,6 @@ fn sources(directory: &Path) -> Vec<PathBuf> {
     files_of(directory, &["rs"])
 }
 
-/// All files below a directory whose names end so; none of packages that npm has brought.
-fn files_of(directory: &Path, ends: &[&str]) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() && !path.ends_with("node_modules") {
-            files.extend(files_of(&path, ends));
-        } else if path.extension().is_some_and(|end| ends.iter().any(|it| end == *it)) {
-            files.push(path);
-        }
-    }
-    files
-}
-
-/// Columns of a line of comment; rustfmt keeps code to as many.
-const COLUMNS: usize = 100;
-
-#[test]
-fn comments_are_no_wider_than_code() {
-    let mut wide = Vec::new();
-    let directories = ["crates", "etc", "tests"].map(|directory| root().join(directory));
-    let ends = ["rs", "c", "h", "sh", "toml", "varlink"];
-    for path in directories.iter().flat_map(|it| files_of(it, &ends)) {
-        let text = fs::read_to_string(&path).unwrap();
-        let marks: &[&str] = match path.extension() {
-            Some(end) if ["sh", "toml", "varlink"].iter().any(|it| end == *it) => &["#"],
-            Some(end) if end == "rs" => &["//"],
-            _ => &["//", "/*", "* "],
-        };
-        for (number, line) in text.lines().enumerate() {
-            let comment = line.trim_start();
-            let is_comment = marks.iter().any(|mark| comment.starts_with(mark));
-            let tabs = line.chars().take_while(|&it| it == '\t').count();
-            if is_comment && line.chars().count() + 7 * tabs > COLUMNS {
-                wide.push(format!("{}:{}", path.display(), number + 1));
-            }
-        }
-    }
-    assert!(wide.is_empty(), "comments of more than {COLUMNS} columns:\n{}", wide.join("\n"));
-}
-
-#[test]
-fn regression_scripts_say_what_they_guard() {
-    for path in files_of(&root().join("tests/issues"), &["storm"]) {
-        let text = fs::read_to_string(&path).unwrap();
-        assert!(text.starts_with("# "), "{} does not begin with a comment", path.display());
-    }
-}
-
 #[test]
 fn every_dependency_has_its_reason() {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
@@ -340,58 +288,6 @@ fn every_dependency_has_its_reason() {
         }
     }
     assert!(wrong.is_empty(), "the table in ARCHITECTURE.md is wrong:\n{}", wrong.join("\n"));
-}
-
-#[test]
-fn documents_are_whole() {
-    let directories = ["", "docs", "docs/lab"].map(|directory| root().join(directory));
-    let entries = directories.iter().flat_map(|directory| fs::read_dir(directory).unwrap());
-    let paths = entries.map(|entry| entry.unwrap().path());
-    for path in paths.filter(|path| path.extension().is_some_and(|end| end == "md")) {
-        // Both sides of a conflict, and what git writes between them.
-        let text = fs::read_to_string(&path).unwrap();
-        let mark =
-            text.lines().find(|line| ["<<<<<<< ", ">>>>>>> "].iter().any(|m| line.starts_with(m)));
-        assert_eq!(mark, None, "{} has half of a merge", path.display());
-    }
-}
-
-/// Paths in the table "Where to start" are below crates/ or the root; a bare name is in a folder of
-/// a path before it in its cell, or below that of the first.
-#[test]
-fn paths_of_the_map_are_there() {
-    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
-    let table = text.split("## Where to start").nth(1).and_then(|rest| rest.split("\n## ").next());
-    let is_path = |word: &&str| {
-        !word.contains([' ', '*', ':'])
-            && Path::new(word).extension().is_some_and(|end| {
-                ["rs", "c", "h", "ts", "md", "toml", "map", "varlink"]
-                    .contains(&&*end.to_string_lossy())
-            })
-    };
-    let mut wrong = Vec::new();
-    for row in table.unwrap().lines().filter(|line| line.starts_with('|')) {
-        let mut folders: Vec<PathBuf> = vec![root().join("crates"), root()];
-        for word in row.split('`').skip(1).step_by(2).filter(is_path) {
-            let found =
-                folders.iter().rev().map(|folder| folder.join(word)).find(|path| path.exists());
-            let Some(found) = found else {
-                wrong.push(word);
-                continue;
-            };
-            folders.extend(
-                found
-                    .ancestors()
-                    .skip(1)
-                    .take(2)
-                    .map(Path::to_owned)
-                    .collect::<Vec<_>>()
-                    .into_iter()
-                    .rev(),
-            );
-        }
-    }
-    assert!(wrong.is_empty(), "ARCHITECTURE.md names files that are not there: {wrong:?}");
 }
 
 /// A room as people call it.

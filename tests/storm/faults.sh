@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Whether storms find the faults that are kept in tests/storm/faults: mistakes that break one
-# invariant or one order of effects each. What is committed is copied, and each fault is built into
+# invariant or one order of effects each. The commit is copied, and each fault is built into
 # the copy by itself. Some seed of the first ten thousand must fail.
 #
 #   tests/storm/faults.sh [NAME…]     all faults unless some are named

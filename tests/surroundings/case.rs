@@ -80,7 +80,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// What differs, line by line.
+    /// The differences, line by line.
     fn against(&self, other: &Seen) -> String {
         let mut text = String::new();
         let sides = [("without", self), ("with", other)];
@@ -162,7 +162,7 @@ pub fn check(case: &Case) {
             Some(Unlike { line, .. }) => {
                 let said = with.output.lines().chain(with.errors.lines()).any(|it| it == line);
                 let was = without.output.lines().any(|it| it == line);
-                // What a stop brings about depends on where it hits.
+                // The effect of a stop depends on where it hits.
                 let as_documented = said && !was;
                 match as_documented {
                     true => String::new(),

@@ -75,7 +75,7 @@ if [[ $number == 1 ]]; then
     --advertise-client-urls http://node1:2379 </dev/null >/run/vm/etcd.log 2>&1 &
 fi
 becomes "etcd answers" etcd_answers
-# Whoever fills begins to run at other moments, too.
+# A filler begins to run at other moments, too.
 {
   printf 'slice = "%sms"\nfill = false\n' $((slice_ns / 1000000))
   block 2

@@ -20,7 +20,7 @@ function clusterOf(hosts, cpus, began) {
     const of = all(Math.min(8, hosts - 8 * (at % groups)), 8 * (at % groups));
     return {
       id: FIRST_SPANNING + at, name: `span-${at}`, owner: "ann", owner_uid: 1000, by_root: false, class: "batch", weight: 100,
-      home: name(of[0]), cpus: of.map((host) => ({ host: name(host), cpus })), wanted: "run",
+      registrar: name(of[0]), cpus: of.map((host) => ({ host: name(host), cpus })), wanted: "run",
       rows: all(FRAME / 4, (FRAME / 4) * Math.floor(at / groups)),
       columns: of.map((host) => ({ host: name(host), columns: all(cpus) })), lost: [], awaited: [],
       registered_at_ns: began * 1e6,

@@ -74,7 +74,7 @@ export class Place {
     return answer.parameters;
   }
 
-  /** A gang of two threads that spin as long as the test runs. Its command ignores its last word. */
+  /** A gang of two threads that spin while the test runs. Its command ignores its last word. */
   async spin(name, word = "sh") {
     const count = "n=0; while [ $n -lt 9999 ]; do n=$((n + 1)); done";
     const whileThere = (pid) => `while kill -0 ${pid} 2>/dev/null; do ${count}; done`;

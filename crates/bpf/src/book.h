@@ -33,7 +33,7 @@ struct notes {
 };
 
 /* CLOCK_MONOTONIC, in order, without overlap. */
-struct slot {
+struct slot_time {
 	__u64 start_ns;
 	__u64 end_ns;
 };
@@ -44,7 +44,7 @@ struct slots {
 	__u32 count;
 	/* All of the time is slot. */
 	__u32 always;
-	struct slot slot[SLOTS_MAX];
+	struct slot_time slot[SLOTS_MAX];
 };
 
 struct gang {

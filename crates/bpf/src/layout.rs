@@ -38,7 +38,7 @@ pub fn slots(generation: u64, slots: Option<&[SlotTime]>) -> Vec<u8> {
     let (count, always) = (known.len() as u32, u32::from(slots.is_none()));
     let mut list = Slots { generation, count, always, ..Slots::zeroed() };
     for (slot, room) in known.iter().zip(&mut list.slot) {
-        *room = shared::Slot { start_ns: slot.start_ns, end_ns: slot.end_ns };
+        *room = shared::SlotTime { start_ns: slot.start_ns, end_ns: slot.end_ns };
     }
     list.to_bytes()
 }

@@ -396,7 +396,7 @@ static __noinline void note_code(struct tick *tick)
 	/* Of the page that it is in, which is there: the next one may not be. */
 	__u32 rest = PAGE_LEAST - (ip & (PAGE_LEAST - 1));
 
-	/* What cannot be read is zero after that. */
+	/* Bytes that cannot be read are zero after that. */
 	bpf_probe_read_user(tick->code, CODE_BYTES, (void *)(ip - CODE_BYTES));
 	if (bpf_probe_read_user(tick->code + CODE_BYTES, CODE_BYTES, (void *)ip) &&
 	    rest < CODE_BYTES)

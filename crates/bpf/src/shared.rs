@@ -134,7 +134,7 @@ shared! {
         end_ns: u64,
     }
 
-    struct Slot = "slot" {
+    struct SlotTime = "slot_time" {
         start_ns: u64,
         end_ns: u64,
     }
@@ -143,7 +143,7 @@ shared! {
         generation: u64,
         count: u32,
         always: u32,
-        slot: [Slot; SLOTS_MAX],
+        slot: [SlotTime; SLOTS_MAX],
     }
 
     struct Gang = "gang" {
@@ -376,7 +376,7 @@ mod tests {
             let (cosched, profile) = (btf("cosched"), btf("profile"));
             let differences = [
                 differences_of::<Notes>(&cosched),
-                differences_of::<Slot>(&cosched),
+                differences_of::<SlotTime>(&cosched),
                 differences_of::<Slots>(&cosched),
                 differences_of::<Gang>(&cosched),
                 differences_of::<Culprit>(&cosched),

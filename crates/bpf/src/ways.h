@@ -25,7 +25,7 @@
 /* A thread that has the CPU is asked to give way so often. */
 #define REQUESTS 2
 
-/* What rivals and gangs do on a CPU. */
+/* The doings of rivals and gangs on a CPU. */
 struct way {
 	/* A gang gave way then, and rivals have the CPU since; 0 where none did. */
 	__u64 since_ns;

@@ -71,7 +71,7 @@ impl Users {
 /// The settings of a cluster, the same for all hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Settings {
+pub struct ClusterSettings {
     /// Random, made with the cluster: another cluster of the same name has another one.
     pub id: String,
     pub slice_ns: u64,
@@ -85,7 +85,7 @@ pub struct Settings {
     pub lost_after_ms: u64,
 }
 
-impl Settings {
+impl ClusterSettings {
     /// The settings of the policy that these are.
     pub fn config(&self) -> Config {
         let sharing = match self.by_program {

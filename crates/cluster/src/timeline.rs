@@ -18,7 +18,7 @@ use gang_schedule::matrix::{HostId, MAX_ROWS, Rows, frame};
 use gang_schedule::{Config, CpuSet, JobId, MAX_CPUS, Slot};
 use serde::{Deserialize, Serialize};
 
-use crate::record::{Fault, Job, Settings, Wanted, decode, encode, list};
+use crate::record::{ClusterSettings, Fault, Job, Wanted, decode, encode, list};
 use crate::view::View;
 
 /// A spanning job on this host.
@@ -78,7 +78,7 @@ impl Step {
     pub fn of(view: &View, host: Option<HostId>, from_slice: u64) -> Step {
         let state = view.state().map(|(state, _)| state);
         let (change, frame) = state.map_or((0, 1), |state| (state.change, state.frame));
-        let config = view.settings().map_or_else(Config::default, Settings::config);
+        let config = view.settings().map_or_else(Config::default, ClusterSettings::config);
         let none = BTreeMap::new();
         let matrix = view.matrix();
         let of_host = |host| matrix.into_iter().flat_map(move |matrix| matrix.entries(host));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_wait_for_their_slices_where_the_clock_is_set_back() {
+    fn clock_set_back_makes_steps_wait_for_slices() {
         let mut timeline = Timeline::default();
         timeline.push(step(5, 1), 2);
         timeline.push(step(50, 2), 40);

@@ -15,7 +15,7 @@ use gang_schedule::{JobId, MAX_CPUS};
 use serde::de::DeserializeOwned;
 
 use crate::keys::{Key, Keys};
-use crate::record::{self, Entries, Fault, Host, Job, Settings, State, decode};
+use crate::record::{self, ClusterSettings, Entries, Fault, Host, Job, State, decode};
 use crate::store::{Bound, Count, Event, Revision, Snapshot};
 
 /// The registry at one revision.
@@ -23,7 +23,7 @@ use crate::store::{Bound, Count, Event, Revision, Snapshot};
 pub struct View {
     keys: Keys,
     revision: Revision,
-    settings: Option<Settings>,
+    settings: Option<ClusterSettings>,
     state: Option<(State, Revision)>,
     /// The revision that brought the last change of the matrix.
     changed_at: Revision,
@@ -57,7 +57,7 @@ pub struct View {
 #[derive(Debug, Clone, Copy)]
 struct Written {
     at: Revision,
-    /// It was written as it was before: its home asks who has a part of the job.
+    /// It was written as it was before: its registrar asks who has a part of the job.
     is_again: bool,
 }
 
@@ -150,7 +150,7 @@ impl View {
         let mut or_fault = |it: Fault| fault = Some(it);
         let is_other = match &of {
             Key::Settings => {
-                let settings = read(value, &mut or_fault, |_: &Settings| Ok(()));
+                let settings = read(value, &mut or_fault, |_: &ClusterSettings| Ok(()));
                 std::mem::replace(&mut self.settings, settings) != self.settings
             }
             Key::State => {
@@ -299,7 +299,7 @@ impl View {
         self.revision
     }
 
-    pub fn settings(&self) -> Option<&Settings> {
+    pub fn settings(&self) -> Option<&ClusterSettings> {
         self.settings.as_ref()
     }
 
@@ -367,8 +367,8 @@ impl View {
         written.map(|it| it.at)
     }
 
-    /// The last revision in which the home of a job asked who has a part of it, of the jobs that
-    /// have CPUs of this host.
+    /// The last revision in which the registrar of a job asked who has a part of it, of the jobs
+    /// that have CPUs of this host.
     pub fn asked(&self, host: &str) -> Revision {
         let is_asked = |(of, it): &(&(JobId, String), &Written)| {
             it.is_again && self.jobs.get(*of).is_some_and(|job| job.cpus.contains_key(host))

@@ -65,7 +65,7 @@ fn registry_that_grows_too_much_is_read_again() {
     let mut member = Member::new(me, keys());
     member.keep_at_most(Bound { keys: 10, bytes: 1_000 });
     let now = Now { utc_ns: 1_000_000_000_000_000_000, monotonic_ns: 1 };
-    member.found();
+    member.is_reachable();
     assert_eq!(member.next(now), Some(Request::Read));
     member.read(now, 3, &Snapshot::default());
     member.watched(now, 3, 1, &[event(job(0), Some(900))]);
@@ -76,14 +76,14 @@ fn registry_that_grows_too_much_is_read_again() {
     member.lost();
     member.watched(now, 3, 3, &[event(job(2), Some(900))]);
     assert_eq!(member.view().revision(), 2);
-    member.found();
+    member.is_reachable();
     assert_eq!(member.next(now), Some(Request::Read));
     member.read(now, 3, &Snapshot { revision: 4, items: Vec::new() });
     assert!(member.is_up() && member.view().is_within_bound());
 }
 
 #[test]
-fn sign_of_life_that_is_too_long_is_a_fault_of_its_host() {
+fn too_long_sign_of_life_is_a_fault_of_its_host() {
     let missing: BTreeMap<u64, String> = [(1, "x".repeat(300_000))].into();
     let said = Alive::read(&encode(Alive { missing, threads: 7, ..Alive::default() }));
     assert!(matches!(said.fault, Some(Fault::TooLong { bytes: 300_000.., max: 262_144 })));

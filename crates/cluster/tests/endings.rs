@@ -8,8 +8,8 @@ use gang_cluster::change::{By, Granted, Inputs, Refused, Wish, draft, init};
 use gang_cluster::keys::{Key, Keys};
 use gang_cluster::member::{Identity, Now, Observation, Request};
 use gang_cluster::record::{
-    Alive, Clock, Host, Job, OnHostLost, Owner, Settings, State, Users, Wanted, decode, encode,
-    numbers,
+    Alive, Clock, ClusterSettings, Host, Job, OnHostLost, Owner, State, Users, Wanted, decode,
+    encode, numbers,
 };
 use gang_cluster::store::{Event, Item, Op, Outcome, Revision, Snapshot};
 use gang_cluster::view::View;
@@ -105,7 +105,7 @@ impl Cluster {
             silent: BTreeSet::new(),
             looks: 0,
         };
-        let settings = Settings {
+        let settings = ClusterSettings {
             id: "one".to_owned(),
             slice_ns: SLICE_NS,
             rows: 16,
@@ -123,7 +123,7 @@ impl Cluster {
             cluster.alive.insert(name, alive(&[]));
         }
         cluster.write(&Key::Adjuster, host(1));
-        cluster.member.found();
+        cluster.member.is_reachable();
         cluster.pass(SECOND);
         cluster
     }
@@ -251,7 +251,7 @@ impl Cluster {
     fn restore(&mut self, items: BTreeMap<String, (String, Revision)>) {
         self.items = items;
         self.member.lost();
-        self.member.found();
+        self.member.is_reachable();
     }
 }
 
@@ -288,7 +288,7 @@ fn job_of_a_host_that_is_away_goes_once_that_is_lost() {
 }
 
 #[test]
-fn job_stays_while_a_host_has_not_said_what_it_has_since_its_end() {
+fn ended_job_stays_until_every_host_has_reported() {
     let mut cluster = Cluster::new(3);
     let id = cluster.register(0, job("one", [0, 1]));
     cluster.pass(SECOND);
@@ -330,7 +330,7 @@ fn kill_waits_for_a_host_that_is_lost() {
 }
 
 #[test]
-fn entries_that_are_cut_or_mended_hold_from_the_next_change() {
+fn cut_or_mended_entries_hold_from_next_change() {
     let mut cluster = Cluster::new(2);
     let id = cluster.register(0, job("one", [0, 1]));
     cluster.pass(SECOND);
@@ -452,7 +452,7 @@ fn hosts_of_one_kernel_come_back_after_a_boot() {
     cluster.pass(SECOND);
     assert_eq!(cluster.member.unwilling(), None);
     cluster.member = member(&cluster.keys, "next kernel");
-    cluster.member.found();
+    cluster.member.is_reachable();
     cluster.pass(SECOND);
     let record = &cluster.items[&cluster.keys.of(&Key::Host(host(0)))].0;
     assert_eq!(decode::<Host>(record).unwrap().boot, "next kernel");
@@ -470,7 +470,7 @@ fn hosts_of_one_kernel_come_back_after_a_boot() {
 }
 
 #[test]
-fn change_that_comes_again_in_a_restored_registry_holds_from_its_slice() {
+fn change_repeated_after_restore_keeps_its_slice() {
     let mut cluster = Cluster::new(2);
     let before = cluster.items.clone();
     cluster.register(0, job("one", [0, 1]));
@@ -491,7 +491,7 @@ fn change_that_comes_again_in_a_restored_registry_holds_from_its_slice() {
 }
 
 #[test]
-fn wish_without_an_answer_is_not_for_the_next_job_of_the_number() {
+fn unanswered_wish_is_not_for_next_job_of_number() {
     let mut cluster = Cluster::new(2);
     let backup = cluster.items.clone();
     let id = cluster.register(1, job("one", [0, 1]));
@@ -511,7 +511,7 @@ fn wish_without_an_answer_is_not_for_the_next_job_of_the_number() {
 }
 
 #[test]
-fn host_whose_clock_was_bad_comes_back_once_it_is_clearly_better() {
+fn host_returns_once_its_clock_is_clearly_better() {
     let mut cluster = Cluster::new(2);
     let other = Host {
         number: 1,
@@ -536,7 +536,7 @@ fn had(cluster: &Cluster) -> (usize, usize) {
 }
 
 #[test]
-fn values_that_cannot_be_read_cost_no_slot_and_no_job() {
+fn unreadable_values_cost_no_slot_and_no_job() {
     for key in [Key::Settings, Key::State, Key::Host(host(1)), Key::Host(host(2))] {
         for cut in [1, 7, 30] {
             let mut cluster = Cluster::new(3);
@@ -575,7 +575,7 @@ fn values_that_cannot_be_read_cost_no_slot_and_no_job() {
 }
 
 #[test]
-fn host_keeps_its_number_though_its_record_cannot_be_read() {
+fn host_with_unreadable_record_keeps_its_number() {
     let mut cluster = Cluster::new(2);
     cluster.register(1, job("one", [0, 1]));
     let key = Key::Host(host(0));
@@ -592,7 +592,7 @@ fn host_keeps_its_number_though_its_record_cannot_be_read() {
 }
 
 #[test]
-fn released_job_has_its_place_by_the_numbers_that_its_hosts_have_now() {
+fn released_job_is_placed_by_present_host_numbers() {
     let mut cluster = Cluster::new(3);
     let id = cluster.register(1, job("one", [0, 1]));
     let by = By { uid: 1000, name: "ada".to_owned() };
@@ -641,7 +641,7 @@ fn host_of_another_version_is_alive_and_not_lost() {
 }
 
 #[test]
-fn second_machine_of_a_name_or_an_image_is_out_and_says_why() {
+fn second_machine_of_a_name_is_out_and_says_why() {
     let mut cluster = Cluster::new(2);
     cluster.register(1, job("one", [0, 1]));
     cluster.pass(SECOND);

@@ -8,7 +8,7 @@ use gang_cluster::change::{By, Granted, Inputs, Wish, draft, init};
 use gang_cluster::keys::{Key, Keys};
 use gang_cluster::member::{Identity, Now, Observation, Request};
 use gang_cluster::record::{
-    Alive, Clock, Host, Job, OnHostLost, Owner, Settings, Users, Wanted, encode, numbers,
+    Alive, Clock, ClusterSettings, Host, Job, OnHostLost, Owner, Users, Wanted, encode, numbers,
 };
 use gang_cluster::store::{Item, Op, Outcome, Snapshot};
 use gang_cluster::view::View;
@@ -18,8 +18,8 @@ const MS: u64 = 1_000_000;
 const START_NS: u64 = 1_000_000_000_000_000_000;
 const SLICE_NS: u64 = 20 * MS;
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> ClusterSettings {
+    ClusterSettings {
         id: "one".to_owned(),
         slice_ns: SLICE_NS,
         rows: 16,
@@ -109,7 +109,7 @@ impl One {
         };
         let (snapshot, job) = registry(&keys);
         let mut one = One { member: Member::new(me, keys), job, now_ns: START_NS };
-        one.member.found();
+        one.member.is_reachable();
         assert_eq!(one.next(), Some(Request::Read));
         let now = one.now();
         one.member.read(now, START_NS / SLICE_NS + 3, &snapshot);

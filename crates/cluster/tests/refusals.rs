@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use gang_cluster::change::{By, Draft, Granted, Inputs, Refused, Wish, draft, init};
 use gang_cluster::keys::{Key, Keys};
 use gang_cluster::record::{
-    Alive, Clock, Entries, Fault, Job, OnHostLost, Owner, Payer, Settings, State, Users, Wanted,
-    encode, numbers,
+    Alive, Clock, ClusterSettings, Entries, Fault, Job, OnHostLost, Owner, Payer, State, Users,
+    Wanted, encode, numbers,
 };
 use gang_cluster::store::{BYTES_MAX, Condition, Event, Item, Op, Snapshot};
 use gang_cluster::timeline::Step;
@@ -24,8 +24,8 @@ struct Registry {
     now_ns: u64,
 }
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> ClusterSettings {
+    ClusterSettings {
         id: "one".to_owned(),
         slice_ns: 20_000_000,
         rows: 16,
@@ -310,7 +310,7 @@ fn two_lost_homes_leave_together() {
 
 /// A launcher's host has no CPUs of the job, so that no job has lost it.
 #[test]
-fn home_without_a_part_leaves_with_its_killed_job() {
+fn registrar_without_part_leaves_with_killed_job() {
     let mut registry = Registry::new();
     let of = job(&[("a", 2), ("b", 2)]);
     let Granted::Registered { job: id, .. } = registry.granted("c", &Wish::Register(of)) else {
@@ -358,7 +358,7 @@ fn boot_that_was_short_is_a_loss() {
 }
 
 #[test]
-fn boot_of_a_host_with_many_jobs_takes_several_changes() {
+fn boot_of_host_with_many_jobs_takes_some_changes() {
     let mut registry = Registry::new();
     let id = registry.job();
     let entries = registry.view.entries(id).unwrap().clone();

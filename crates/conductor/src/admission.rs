@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_of_a_user_count_together_and_anew_once_they_were_fair() {
+    fn claims_of_a_user_add_up_and_renew_once_fair() {
         let mut overclaims = Overclaims::default();
         let many = [Claim { user: ONE, unused: memory(10) }; 7];
         let few = [Claim { user: ONE, unused: memory(10) }; 4];
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn half_is_of_what_the_others_leave_and_root_is_not_held_to_it() {
+    fn half_of_what_others_leave_is_no_limit_for_root() {
         let mut overclaims = Overclaims::default();
         let claim = |user, bytes| Claim { user, unused: memory(bytes) };
         let claims = [claim(ONE, 40), claim(OTHER, 30)];

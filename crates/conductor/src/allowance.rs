@@ -5,13 +5,14 @@
 //! client that asks much would leave nothing to the others.
 //!
 //! Approach: an allowance grows with time, up to a little that is saved. Each user who asked lately
-//! has an equal part of its growth, and saves as large a part for himself. What is used is taken
-//! off his part and off the whole: time of a thread that serves him before the gangs, and time of
-//! the conductor for what he asks of it. A newcomer finds his part even where the whole is used
-//! up. The whole is below 0 then, and the others are not before the gangs until it has grown again.
+//! has an equal part of its growth, and saves as large a part for himself. Time that is used is
+//! taken off his part and off the whole: time of a thread that serves him before the gangs, and
+//! time of the conductor for what he asks of it. A new user finds his part even where the whole is
+//! used up. The whole is below 0 then, and the others are not before the gangs until it has grown
+//! again.
 //!
 //! Properties: all together take no more than [`SHARE`] of one CPU, besides what was saved and the
-//! parts that newcomers find: the n-th user of those who asked lately finds an n-th of
+//! parts that new users find: the n-th user of those who asked lately finds an n-th of
 //! [`AT_ONCE_NS`]. A user who asks for the first time finds his part, however much others ask.
 
 use std::collections::BTreeMap;
@@ -75,8 +76,8 @@ impl Allowance {
         part.is_newcomer || (part.left_ns > 0.0 && self.left_ns > 0.0)
     }
 
-    /// How long until a user has something left of his part, if he uses nothing. What others have
-    /// used makes nobody wait.
+    /// How long until a user has something left of his part, if he uses nothing. Nobody waits for
+    /// the use of others.
     pub fn due_in_ns(&mut self, now_ns: u64, payer: Payer) -> u64 {
         self.pass(now_ns);
         let parts = self.parts.len() as f64;
@@ -186,7 +187,7 @@ mod tests {
     #[test]
     fn who_waits_until_it_is_due_has_something_left() {
         let mut allowance = Allowance::new(0);
-        assert_eq!(allowance.due_in_ns(0, ONE), 0, "a newcomer finds his part");
+        assert_eq!(allowance.due_in_ns(0, ONE), 0, "a new user finds his part");
         assert!(allowance.charge(0, ONE, MS));
         assert_eq!(allowance.due_in_ns(0, ONE), 0);
         let mut now_ns = 0;

@@ -8,8 +8,8 @@ use gang_schedule::{
 use gang_timetable::{Backend, InSlot, Standing, Switchers, record::Placement};
 
 use crate::{
-    Activity, Auto, Effects, Eligibility, Forecast, Gaps, Home, Job, Limits, Load, Note, Progress,
-    Reading, Refused, Setup, ShortLived, Tunables, Uncontended, Width, Window,
+    Activity, Auto, Effects, Eligibility, Forecast, Gaps, Home, Job, Limits, Load, Note,
+    Oversubscription, Progress, Reading, Refused, Setup, ShortLived, Tunables, Uncontended, Window,
     admission::{Claim, LAPSES_AFTER_NS, Resources},
     crowding::Cost,
     life::{self, Moment},
@@ -359,7 +359,7 @@ impl Conductor {
             home: None,
             standing: Standing::Released,
             activity: Activity::default(),
-            width: Width::default(),
+            oversubscription: Oversubscription::default(),
             short_lived: ShortLived::default(),
             crowded: None,
             regroup: None,

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn user_with_most_goes_first_however_small_his_jobs_are() {
+    fn user_with_most_goes_first_though_jobs_are_small() {
         // 19 jobs of 40 beside one of 400: the edge has time for 600 of the one user.
         let mut jobs: Vec<(u64, usize)> = (100..119).map(|job| (job, 40)).collect();
         jobs.push((1, 400));

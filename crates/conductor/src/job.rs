@@ -7,7 +7,7 @@ use gang_timetable::{
 };
 
 use crate::{
-    Activity, Crowded, Eligibility, Facts, Refused, Regroup, ShortLived, Width, Window,
+    Activity, Crowded, Eligibility, Facts, Oversubscription, Refused, Regroup, ShortLived, Window,
     admission::Resources,
     life::{STANDS_STILL, State},
 };
@@ -38,7 +38,7 @@ pub struct Job {
     pub standing: Standing,
     pub activity: Activity,
     /// Seen with more runnable threads than CPUs, again and again.
-    pub width: Width,
+    pub oversubscription: Oversubscription,
     /// Seen with threads that ended soon after they had begun, again and again.
     pub short_lived: ShortLived,
     /// Its threads take more time to switch than an edge has.

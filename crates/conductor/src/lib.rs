@@ -85,4 +85,4 @@ pub use strays::{Looked, Stray};
 pub use survey::{Counted, JobSeen};
 pub use suspension::Suspension;
 pub use uncontended::{Measured, Uncontended};
-pub use usage::{Width, Window};
+pub use usage::{Oversubscription, Window};

@@ -38,7 +38,7 @@ pub type Filed = Result<Option<Record>, Refused>;
 pub const SINGLES_MAX: usize = 256;
 
 /// Groups from which the processes of a job may come, that of the first one included: all are on
-/// file, and the file is written anew for each newcomer.
+/// file, and the file is written anew for each process that comes.
 pub const ORIGINS_MAX: usize = 64;
 
 /// Processes or threads that leave their job.

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_stay_are_on_the_accounts_of_their_users() {
+    fn threads_that_stay_are_charged_to_their_users() {
         let mut load = Load::default();
         let (one, other) = (UserId(1), UserId(2));
         (0..3).for_each(|_| load.saw(7, exactly(2), 1, 2));

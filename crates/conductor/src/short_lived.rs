@@ -9,8 +9,8 @@
 //! for themselves. In its slots this group has the highest weight, and out of them it is idle. Its
 //! threads keep the attributes that their owners gave them, and what they start is in the group
 //! from its beginning on. The group lies beside that of all gangs: one below a group that is idle
-//! as a whole would outweigh nobody outside. If the group of all gangs were lifted instead, gangs
-//! out of their slots would be lifted with it, and take CPUs from programs outside.
+//! as a whole would outweigh nobody outside. If the group of all gangs had the weight instead,
+//! gangs out of their slots would have it, too, and take CPUs from programs outside.
 //!
 //! The rule: threads of a gang are looked at ten times a second. A thread has ended young if it was
 //! seen at two looks at most: within 0.3 s, in which a process of 30 ms has its time beside two

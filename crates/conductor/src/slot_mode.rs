@@ -40,11 +40,11 @@ impl Conductor {
             // The kernel would end programs for their time as real-time ones, or not bind them.
             let is_limited = self.backend == Backend::Rt
                 && job.home.as_ref().is_some_and(|home| home.members.is_rt_limited());
-            let in_slot = match job.width.wide {
+            let in_slot = match job.oversubscription.is_so {
                 _ if weighed.contains(&job.id) => InSlot::Weighed,
-                true => InSlot::Wide,
+                true => InSlot::Oversubscribed,
                 false if uncontended.contains(&job.id) => InSlot::Uncontended,
-                false if is_limited => InSlot::Wide,
+                false if is_limited => InSlot::Oversubscribed,
                 false => InSlot::Exclusive,
             };
             if std::mem::replace(&mut job.in_slot, in_slot) != in_slot {
@@ -77,7 +77,8 @@ impl Conductor {
         let jobs = &self.jobs;
         let can_be = |job: JobId| {
             // One that is weighed as a whole would take what threads outside want for a moment.
-            let is_exclusive = |job: &Job| !job.width.wide && job.in_slot != InSlot::Weighed;
+            let is_exclusive =
+                |job: &Job| !job.oversubscription.is_so && job.in_slot != InSlot::Weighed;
             let can_be = jobs.get(&job).is_some_and(is_exclusive);
             !any_is_load && can_be && measured.contains(&job)
         };

@@ -82,7 +82,7 @@ impl Conductor {
         }
         self.admit(owner_uid)?;
         self.permit_cpus(self.account_of(owner_uid), cpus, None)?;
-        // Its owner's, as it enters. What it has of its CPUs while some are offline, entries say.
+        // Its owner's, as it enters. Entries say which of its CPUs it has while some are offline.
         let (min_cpus, spanning) = (1, true);
         let spec =
             Spec { class, policy: Policy::Gang, weight, min_cpus, spanning, ..Spec::new(cpus) };

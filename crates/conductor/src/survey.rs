@@ -67,7 +67,7 @@ impl Conductor {
         for (id, runnable) in &counted.of_jobs {
             let Some(job) = self.jobs.get_mut(id) else { continue };
             if job.activity.awake {
-                job.width.saw(runnable.threads, job.spec.cpus.min(machine));
+                job.oversubscription.saw(runnable.threads, job.spec.cpus.min(machine));
             }
             if let Some(home) = &mut job.home {
                 job.short_lived.saw(home.members.take_turnover(), runnable.threads);

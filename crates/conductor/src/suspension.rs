@@ -113,7 +113,7 @@ mod tests {
     use super::Suspension::{self, All, None, Own};
 
     #[test]
-    fn an_owner_has_no_power_over_what_an_administrator_stopped() {
+    fn owner_has_no_power_over_administrators_suspension() {
         let orders = |first: Suspension, orders: &[(bool, bool)]| {
             orders.iter().fold(first, |it, &(suspended, all)| it.after(suspended, all))
         };

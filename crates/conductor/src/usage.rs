@@ -4,24 +4,24 @@ use std::collections::VecDeque;
 
 /// Whether a gang has more runnable threads than CPUs for longer than a moment.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Width {
+pub struct Oversubscription {
     above: u32,
     below: u32,
-    pub wide: bool,
+    pub is_so: bool,
 }
 
-impl Width {
-    /// Looks at which a gang becomes wide, and is none any more.
+impl Oversubscription {
+    /// Looks at which a gang becomes oversubscribed, and is none any more.
     const BECOMES: u32 = 3;
     const ENDS: u32 = 50;
 
     pub fn saw(&mut self, runnable: u32, cpus: u32) {
         if runnable > cpus {
             (self.above, self.below) = (self.above + 1, 0);
-            self.wide |= self.above >= Width::BECOMES;
+            self.is_so |= self.above >= Oversubscription::BECOMES;
         } else {
             (self.above, self.below) = (0, self.below + 1);
-            self.wide &= self.below < Width::ENDS;
+            self.is_so &= self.below < Oversubscription::ENDS;
         }
     }
 }
@@ -62,18 +62,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gang_is_wide_when_it_is_so_again_and_again() {
-        let mut width = Width::default();
+    fn gang_is_oversubscribed_when_it_is_so_repeatedly() {
+        let mut oversubscription = Oversubscription::default();
         for runnable in [3, 3, 2, 3, 3] {
-            width.saw(runnable, 2);
+            oversubscription.saw(runnable, 2);
         }
-        assert!(!width.wide);
-        width.saw(3, 2);
-        assert!(width.wide);
-        (0..49).for_each(|_| width.saw(2, 2));
-        assert!(width.wide);
-        width.saw(2, 2);
-        assert!(!width.wide);
+        assert!(!oversubscription.is_so);
+        oversubscription.saw(3, 2);
+        assert!(oversubscription.is_so);
+        (0..49).for_each(|_| oversubscription.saw(2, 2));
+        assert!(oversubscription.is_so);
+        oversubscription.saw(2, 2);
+        assert!(!oversubscription.is_so);
     }
 
     #[test]

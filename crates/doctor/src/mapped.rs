@@ -1,4 +1,4 @@
-//! What a process has mapped, and its files, read so that nobody can keep the reader waiting.
+//! The mappings of a process, and their files, read so that nobody can keep the reader waiting.
 //!
 //! Problem: the doctor has root's rights, and the process is anybody's. A path of the process may
 //! lead to a pipe or a device. A file may lie on a file system that a program of the same user
@@ -73,7 +73,7 @@ fn read(mut maps: impl BufRead) -> Vec<Mapping> {
             Ok(read) if read > 0 => {}
             _ => break,
         }
-        // What cannot be understood is code that is not known.
+        // A line that cannot be understood is code that is not known.
         found.extend(mapping(line.trim_ascii_end()));
     }
     found
@@ -167,7 +167,7 @@ impl Local {
 
     /// Which file it is; none where reading it may take for ever.
     fn identity(&self, file: impl AsFd) -> Option<Identity> {
-        // What the kernel knows: else it would ask the file system.
+        // The kernel's own knowledge: else it would ask the file system.
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let wanted = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::MTIME | StatxFlags::MNT_ID;
         let is: Statx = statx(file, "", flags, wanted).ok()?;

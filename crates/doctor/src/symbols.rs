@@ -7,7 +7,8 @@
 //! kept. A name is read when it is asked for, up to its first [`NAME_MAX`] bytes.
 //!
 //! Properties: an address between two functions that are named has no name. Of stripped libraries
-//! only what they export is named. What is kept of a file has a bound, whatever the file says.
+//! only what they export is named. The part of a file that is kept has a bound, whatever the file
+//! says.
 
 use std::{fs::File, io::Read, os::unix::fs::FileExt};
 

@@ -96,7 +96,7 @@ fn pipe_in_the_place_of_a_file_is_not_opened() {
 }
 
 #[test]
-fn link_to_a_device_in_the_place_of_a_file_is_not_read() {
+fn link_to_a_device_instead_of_a_file_is_not_read() {
     replaced_by(|path| symlink("/dev/zero", path).unwrap());
 }
 
@@ -111,7 +111,7 @@ fn needs_root_mapped_device_is_not_read() {
 }
 
 #[test]
-fn needs_root_and_fuse_silent_file_system_is_not_asked() {
+fn needs_root_and_fuse_silent_fs_is_not_asked() {
     if !is_root() {
         return;
     }
@@ -161,7 +161,7 @@ fn with_one_name(functions: usize, name_bytes: usize) -> Vec<u8> {
     file
 }
 
-/// What is kept of it is bounded (see `symbols`): else this would take terabytes.
+/// The part of it that is kept is bounded (see `symbols`): else this would take terabytes.
 #[test]
 fn a_million_functions_of_one_long_name_are_read() {
     let (directory, path) = with_runtime(&with_one_name(1_000_000, 10 << 20));

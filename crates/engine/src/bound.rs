@@ -159,7 +159,7 @@ pub trait Kernel: Send + Sync {
     fn give_way(&self, bound: &Bound) -> io::Result<()>;
 
     /// The same as [`Kernel::perform`], if the thread of the action is raised.
-    fn take_back(&self, bound: &Bound) -> io::Result<()>;
+    fn lower_if_raised(&self, bound: &Bound) -> io::Result<()>;
 }
 
 /// The kernel that runs this process.
@@ -190,10 +190,10 @@ impl Kernel for Linux {
         }
     }
 
-    fn take_back(&self, bound: &Bound) -> io::Result<()> {
+    fn lower_if_raised(&self, bound: &Bound) -> io::Result<()> {
         match &bound.action {
             Action::Attributes { tid, attributes, known } => {
-                thread::take_back(*tid, attributes, known)
+                thread::lower_if_raised(*tid, attributes, known)
             }
             _ => Err(io::ErrorKind::InvalidInput.into()),
         }

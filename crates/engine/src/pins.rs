@@ -67,7 +67,8 @@ pub struct Pins {
 }
 
 impl Pins {
-    /// Begins anew, with nothing given yet. What owners want stays as an earlier daemon filed it.
+    /// Begins anew, with nothing given yet. The wishes of owners stay as an earlier daemon filed
+    /// them.
     pub fn create(path: &Path) -> Result<Pins> {
         let error = |e| Error::new("create", path.display(), e);
         let own = Pins::read(path)?.unwrap_or_default().own;
@@ -361,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_is_unpinned_once_also_where_cpus_are_offline() {
+    fn thread_is_unpinned_once_even_with_cpus_offline() {
         let online = thread::affinity(0).unwrap();
         let slot: CpuSet = online.iter().take(1).collect();
         let offline = CPUS_MAX - 1;

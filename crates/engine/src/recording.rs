@@ -86,7 +86,7 @@ impl Kernel for Recording {
         Ok(())
     }
 
-    fn take_back(&self, bound: &Bound) -> io::Result<()> {
+    fn lower_if_raised(&self, bound: &Bound) -> io::Result<()> {
         self.perform(bound)
     }
 }

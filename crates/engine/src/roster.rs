@@ -300,7 +300,7 @@ impl Roster {
         Some(Look::new(members_on_file, self.others.clone(), inheritors.take()?))
     }
 
-    /// A look was taken. What single threads have started gets what they had.
+    /// A look was taken. Threads that single threads have started get what these had.
     pub fn looked(&mut self, seen: singles::Seen, members: &Members) {
         let Kind::Threads { singles, leaving, inheritors, beside } = &mut self.kind else {
             return;

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lock_of_another_user_on_the_hierarchy_delays_nobody() {
+    fn lock_of_another_user_on_hierarchy_delays_nobody() {
         let (root, own) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         // Any user can open the directory of the hierarchy.
         let of_another = Lock::of_directory(root.path()).unwrap();

@@ -358,7 +358,7 @@ pub fn release_inheritor(tid: u32, of: &Single, everywhere: &CpuSet, pins: Optio
     let own = pins.and_then(|pins| pins.own(of.tid));
     let (normal, mut changed) = (own.unwrap_or_else(|| of.normal.into()), false);
     // One that was started in a slot is an ordinary thread by then (SCHED_RESET_ON_FORK), or has
-    // the weight of a wide gang.
+    // the weight of an oversubscribed gang.
     let now = thread::attributes(tid).ok();
     if let Some(had) = now.and_then(|now| released_inheritor(&now, &normal)) {
         changed |= thread::set_attributes(tid, &had).is_ok();

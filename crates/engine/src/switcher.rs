@@ -76,8 +76,8 @@ impl Hands<Bound> for Calls<'_> {
         self.note(self.kernel.give_way(action));
     }
 
-    fn take_back(&self, action: &Bound) {
-        self.note(self.kernel.take_back(action));
+    fn lower_if_raised(&self, action: &Bound) {
+        self.note(self.kernel.lower_if_raised(action));
     }
 
     fn now_ns(&self) -> u64 {

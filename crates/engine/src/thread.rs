@@ -4,7 +4,9 @@ use std::{io, path::Path};
 
 use gang_linux::{process, sched};
 use gang_schedule::CpuSet;
-use gang_timetable::{self as timetable, Attributes, Known, SchedPolicy, WIDE, is_raised};
+use gang_timetable::{
+    self as timetable, Attributes, Known, OVERSUBSCRIBED, SchedPolicy, is_raised,
+};
 use rustix::process::Signal;
 
 /// SIGUSR1 to a process that listens: its slot ends (L5).
@@ -27,7 +29,7 @@ pub fn give_way(tid: u32, known: &Known) -> io::Result<()> {
 }
 
 /// Gives a thread these attributes, if it is raised. Allocates nothing.
-pub fn take_back(tid: u32, to: &Attributes, known: &Known) -> io::Result<()> {
+pub fn lower_if_raised(tid: u32, to: &Attributes, known: &Known) -> io::Result<()> {
     let is_raised = is_raised(&from_linux(sched::get_without_nice(tid)?));
     if is_raised { switch(tid, to, known) } else { Ok(()) }
 }
@@ -136,7 +138,7 @@ const LOOKED_AT_MAX: usize = 100_000;
 pub fn as_in_slot(proc_root: &Path) -> gang_linux::Result<Vec<u32>> {
     let is_given = |&tid: &u32| {
         let now = attributes(tid);
-        now.is_ok_and(|now| is_raised(&now) || now == WIDE)
+        now.is_ok_and(|now| is_raised(&now) || now == OVERSUBSCRIBED)
     };
     Ok(process::all_threads(proc_root)?.take(LOOKED_AT_MAX).filter(is_given).collect())
 }

@@ -100,7 +100,7 @@ fn a_switch_on_this_kernel_allocates_nothing() {
             let of_threads = timetable.parts[0].iter().filter(|it| it.of_thread().is_some());
             of_threads.for_each(|action| {
                 calls.give_way(action);
-                calls.take_back(action);
+                calls.lower_if_raised(action);
             });
         }
     });

@@ -14,7 +14,7 @@ use etcd_client::{Client, PutOptions, WatchOptions};
 use gang_cluster::change::{Inputs, Wish, draft};
 use gang_cluster::keys::{Key, Keys};
 use gang_cluster::record::{
-    Alive, Clock, Host, Job, OnHostLost, Owner, Settings, Users, encode, numbers,
+    Alive, Clock, ClusterSettings, Host, Job, OnHostLost, Owner, Users, encode, numbers,
 };
 use gang_cluster::store::Op;
 use gang_cluster::view::View;
@@ -173,7 +173,7 @@ async fn grant(
 async fn measure(hosts: u64, watching: u64) -> Result<Duration, Any> {
     let (etcd, address) = Etcd::start()?;
     let keys = Keys::new("load").ok_or("a name")?;
-    let settings = Settings {
+    let settings = ClusterSettings {
         id: "load".to_owned(),
         slice_ns: 20_000_000,
         rows: 128,

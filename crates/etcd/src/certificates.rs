@@ -49,7 +49,7 @@ struct Signer {
 }
 
 /// Writes the certificates that are not there, and their keys, which their owner alone can read.
-/// Returns the files of the certificates, in order. What is there stays as it is.
+/// Returns the files of the certificates, in order. Files that are there stay as they are.
 ///
 /// # Errors
 /// [`CertificateError`]. Some may have been written by then.

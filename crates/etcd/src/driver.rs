@@ -231,7 +231,7 @@ impl Driver {
         loop {
             let end = match timeout(ANSWER, Driver::link(&self.find, self.turn)).await {
                 Ok(Ok(link)) => {
-                    self.member.found();
+                    self.member.is_reachable();
                     self.follow(link).await
                 }
                 Ok(Err(end)) => end,

@@ -26,7 +26,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use etcd_client::Client;
 use gang_cluster::change::{Draft, Inputs, Refused, Wish, draft};
 use gang_cluster::keys::Keys;
-use gang_cluster::record::Settings;
+use gang_cluster::record::ClusterSettings;
 use gang_cluster::store::Outcome;
 use gang_cluster::view::View;
 
@@ -47,7 +47,11 @@ pub enum InitError {
 ///
 /// # Errors
 /// [`InitError`].
-pub fn init_blocking(address: &Address, keys: &Keys, settings: &Settings) -> Result<(), InitError> {
+pub fn init_blocking(
+    address: &Address,
+    keys: &Keys,
+    settings: &ClusterSettings,
+) -> Result<(), InitError> {
     block_on(init(address, keys, settings))
 }
 
@@ -160,7 +164,11 @@ fn block_on<T>(of: impl Future<Output = T>) -> T {
 ///
 /// # Errors
 /// [`InitError`]; nothing was written then.
-pub async fn init(address: &Address, keys: &Keys, settings: &Settings) -> Result<(), InitError> {
+pub async fn init(
+    address: &Address,
+    keys: &Keys,
+    settings: &ClusterSettings,
+) -> Result<(), InitError> {
     let endpoints = address.endpoints.join(", ");
     let etcd = |source| InitError::Etcd { endpoints: endpoints.clone(), source };
     let mut client: Client = address.connect().await.map_err(etcd)?;

@@ -137,7 +137,7 @@ pub struct Run {
     #[arg(long, value_name = "HOST:CPUS,...", value_delimiter = ',', value_parser = host_cpus,
         conflicts_with_all = ["policy", "wait", "backend"])]
     pub hosts: Vec<HostCpus>,
-    /// What becomes of a job that spans hosts when it loses one
+    /// Fate of a job that spans hosts when it loses one
     #[arg(long, value_enum, default_value_t = OnHostLost::Mark, requires = "hosts")]
     pub on_host_lost: OnHostLost,
     /// Run the program in a job that is there already, which GANG_JOB names where the option has no
@@ -179,8 +179,8 @@ pub enum ClusterCommand {
     /// Write certificates for etcd and the hosts, where nobody else signs them
     ///
     /// They are PEM files: ca, etcd, root (the administrator of etcd) and one for each host, with
-    /// their keys. What is there stays: hosts can be added later. The key of ca is to be kept where
-    /// no host reads it.
+    /// their keys. Files that are there stay: hosts can be added later. The key of ca is to be kept
+    /// where no host reads it.
     Certificates(ClusterCertificates),
     /// Take hosts out of the cluster for good
     ///

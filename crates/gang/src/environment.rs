@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_that_follow_openmp_are_left_to_follow_it() {
+    fn libraries_that_follow_openmp_are_left_alone() {
         for name in ["OPENBLAS", "MKL", "BLIS", "NUMEXPR"] {
             assert!(!added(6, &[]).iter().any(|variable| variable.starts_with(name)));
         }

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_path_the_systems_directories_are_searched() {
+    fn without_a_path_system_directories_are_searched() {
         assert!(find("sh".as_ref(), None).is_ok());
     }
 }

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minimum_above_the_wish_and_bad_names_are_refused() {
+    fn minimum_above_wish_and_bad_names_are_refused() {
         let job = JobOptions { cpus: Some(2), min: Some(3), ..options() };
         let message = job.registration("lu", 8, Caller::default()).unwrap_err().to_string();
         assert!(message.contains("--min 3 is more than the 2 CPUs"), "{message}");
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_caller_says_by_its_nice_value_what_no_option_says() {
+    fn nice_value_of_caller_counts_without_an_option() {
         let caller = Caller { nice: 10, is_idle: true };
         let job = options().registration("lu", 8, caller).unwrap();
         assert_eq!((job.weight, job.class), (11, v1::Class::standby));

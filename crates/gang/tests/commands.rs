@@ -114,7 +114,7 @@ fn show_and_why_know_jobs_that_span_hosts() {
     );
     let shown = json(&["show", "--json", "1000000001"]);
     assert!(shown.get("details").is_none());
-    assert_eq!(shown["spanning"]["home"], "c");
+    assert_eq!(shown["spanning"]["registrar"], "c");
 
     let text = stdout(&place.output(&["why", "1000000001"]));
     assert!(text.contains("Its host c takes no part in slots of jobs that span hosts"), "{text}");
@@ -303,7 +303,7 @@ fn words_that_are_no_commands_lead_to_those_that_are() {
 }
 
 #[test]
-fn a_socket_that_is_named_comes_before_the_environment() {
+fn a_named_socket_comes_before_the_environment() {
     let fake = Fake::with_jobs(vec![job(3, "lu.C")]);
     let (place, elsewhere) = (fake.place(), Place::new());
     let socket = place.socket();
@@ -349,7 +349,7 @@ fn sleeper(program: &Path) -> Child {
 }
 
 #[test]
-fn adopt_takes_a_process_whose_name_is_cut_in_the_midst_of_a_character() {
+fn adopt_takes_process_with_a_name_cut_in_character() {
     let fake = Fake::new();
     let place = fake.place();
     let dir = tempfile::tempdir().unwrap();
@@ -515,7 +515,7 @@ fn lab_is_the_program_beside_gang() {
 }
 
 #[test]
-fn top_prints_one_picture_into_a_pipe_and_needs_a_terminal_otherwise() {
+fn top_prints_one_picture_to_a_pipe_else_needs_a_tty() {
     let place = Fake::with_jobs(vec![job(3, "lu.C"), job(12, "evil\u{1b}[2J")]).place();
     let once = place.output(&["top", "--once"]);
     let text = stdout(&once);
@@ -533,7 +533,7 @@ fn top_prints_one_picture_into_a_pipe_and_needs_a_terminal_otherwise() {
 }
 
 #[test]
-fn needs_root_trace_asks_for_the_processes_of_a_job_twice_however_long_it_records() {
+fn needs_root_trace_asks_for_processes_only_twice() {
     let fake = Fake::with_jobs(vec![job(3, "lu.C")]);
     let place = fake.place();
     let mut gang = place.gang(&["trace", "--seconds", "1", "--out", "t.json"]);

@@ -61,7 +61,7 @@ fn unshared(place: &Place, namespaces: &[&str], words: &[&str]) -> Output {
 }
 
 #[test]
-fn needs_root_process_1_of_a_container_runs_as_a_gang() {
+fn needs_root_process_1_of_container_runs_as_gang() {
     let Some(place) = place() else { return };
     let gang = place.programs.join("gang");
     let run = [gang.to_str().unwrap(), "run", "-q", "--", "sh", "-c", "echo $$; exit 4"];
@@ -70,7 +70,7 @@ fn needs_root_process_1_of_a_container_runs_as_a_gang() {
 }
 
 #[test]
-fn needs_root_child_of_process_2_of_a_container_runs_as_a_gang() {
+fn needs_root_child_in_container_runs_as_gang() {
     let Some(place) = place() else { return };
     let run = "\"$GANG\" run -q -- sh -c 'echo child of $PPID; exit 4'";
     let shell = format!("bash -c {}; exit $?", shell_word(&format!("{run}; exit $?")));
@@ -85,7 +85,7 @@ fn shell_word(text: &str) -> String {
 }
 
 #[test]
-fn needs_root_client_below_its_daemons_namespace_is_a_gang_of_it() {
+fn needs_root_client_in_lower_namespace_is_a_gang() {
     let Some(place) = place() else { return };
     let gang = place.programs.join("gang");
     let _job =
@@ -114,7 +114,7 @@ fn needs_root_client_below_its_daemons_namespace_is_a_gang_of_it() {
 }
 
 #[test]
-fn needs_root_client_above_its_daemons_namespace_may_only_look() {
+fn needs_root_client_in_upper_namespace_only_looks() {
     let Some(place) = place() else { return };
     let within = ["--pid", "--fork", "--kill-child", "--mount-proc"];
     let mut unshare = place.command("unshare");
@@ -138,7 +138,7 @@ fn needs_root_client_above_its_daemons_namespace_may_only_look() {
 }
 
 #[test]
-fn needs_root_namespace_without_a_proc_of_its_own_has_no_daemon() {
+fn needs_root_namespace_without_own_proc_is_refused() {
     let Some(place) = place() else { return };
     let gang = place.programs.join("gang");
     let run = [gang.to_str().unwrap(), "run", "-q", "--", "true"];

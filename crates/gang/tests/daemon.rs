@@ -35,7 +35,7 @@ fn read(path: &Path) -> String {
 }
 
 #[test]
-fn run_starts_a_daemon_that_is_no_child_of_the_program() {
+fn run_starts_a_daemon_that_is_not_its_child() {
     let fake = Fake::new();
     let place = Place::new();
     listen_when_started(&fake, &place);
@@ -56,7 +56,7 @@ fn run_starts_a_daemon_that_is_no_child_of_the_program() {
 }
 
 #[test]
-fn gangd_has_nothing_of_the_callers_environment_but_what_it_needs() {
+fn gangd_keeps_only_needed_variables_of_caller() {
     let place = Place::new();
     std::fs::create_dir(place.jobs_dir()).unwrap();
     std::fs::write(place.jobs_dir().join("3"), "").unwrap();
@@ -108,7 +108,7 @@ fn a_daemon_that_dies_without_a_word_is_reported() {
 }
 
 #[test]
-fn a_daemon_that_ends_at_once_is_started_again_but_not_for_ever() {
+fn daemon_that_ends_at_once_is_retried_not_for_ever() {
     let place = Place::new();
     let gangd = "echo x >> $(dirname $0)/starts; eval \"echo ready >&$fd\"";
     let output = gang_beside(&place, gangd, &["run", "--", "true"]).output().unwrap();

@@ -212,7 +212,7 @@ fn needs_root_attributes_are_dropped() {
 }
 
 #[test]
-fn needs_root_limits_of_the_caller_do_not_keep_a_daemon_from_starting() {
+fn needs_root_limits_of_caller_do_not_stop_daemon() {
     let Some(place) = place().filter(|_| may_lift_limits()) else { return };
     // The daemon writes files of jobs before it is ready, and gang none.
     let job = first_job(&place, "ulimit -f 0; exec");
@@ -266,7 +266,7 @@ impl Drop for Groups {
 }
 
 #[test]
-fn needs_root_kill_of_the_first_callers_group_spares_daemon_and_guardian() {
+fn needs_root_kill_of_first_group_spares_gangd() {
     let Some(place) = place().filter(|_| is_root()) else { return };
     let groups = Groups::make(&format!("gang-test-caller-{}", std::process::id()));
     let Some(unified) = groups.unified() else {
@@ -311,7 +311,7 @@ fn needs_root_kill_of_the_first_callers_group_spares_daemon_and_guardian() {
 }
 
 #[test]
-fn needs_root_guardian_that_outlives_its_daemon_removes_its_group() {
+fn needs_root_outliving_guardian_removes_own_group() {
     let Some(place) = place().filter(|_| is_root()) else { return };
     let job = first_job(&place, "exec");
     let [daemon, guardian] = daemons(&place);

@@ -25,7 +25,7 @@ fn the_exit_code_is_the_programs() {
 }
 
 #[test]
-fn a_signal_that_ends_the_program_is_seen_by_the_caller() {
+fn caller_sees_the_signal_that_ended_the_program() {
     for place in places() {
         for signal in [1, 2, 3, 6, 9, 11, 13, 14, 15] {
             let output =
@@ -137,7 +137,7 @@ fn a_stream_that_the_program_closes_is_closed() {
 }
 
 #[test]
-fn the_environment_fits_the_gang_and_gives_way_to_the_users() {
+fn environment_fits_gang_unless_user_set_it() {
     for place in places() {
         let script = "echo $OMP_NUM_THREADS $RAYON_NUM_THREADS $GANG_JOB; env | grep -c ^GANG_JOB=";
         let mut gang = place.gang(&["run", "-n", "3", "--env", "--", "sh", "-c", script]);
@@ -184,7 +184,7 @@ fn sigpipe_is_ignored_where_the_caller_ignores_it() {
 }
 
 #[test]
-fn variables_are_set_where_a_gang_has_fewer_cpus_than_its_caller() {
+fn variables_are_set_where_a_gang_has_fewer_cpus() {
     let cpus = std::thread::available_parallelism().unwrap().to_string();
     for (options, expected) in [(&["-n", &cpus][..], ""), (&["-n", &cpus, "--env"], &cpus)] {
         let place = Fake::new().place();
@@ -195,7 +195,7 @@ fn variables_are_set_where_a_gang_has_fewer_cpus_than_its_caller() {
 }
 
 #[test]
-fn the_program_inherits_no_connection_and_no_children() {
+fn program_inherits_no_connection_and_no_children() {
     for place in places() {
         let script = "ls -l /proc/$$/fd | grep -c -e socket -e signalfd; \
             cat /proc/$$/task/$$/children | wc -w";
@@ -209,7 +209,7 @@ fn the_program_inherits_no_connection_and_no_children() {
 }
 
 #[test]
-fn a_program_that_is_missing_or_cannot_be_executed_leaves_no_job() {
+fn missing_or_unexecutable_program_leaves_no_job() {
     let fake = Fake::new();
     let place = fake.place();
     let plain = place.path("plain");
@@ -272,7 +272,7 @@ fn failures_of_gang_itself_end_with_125() {
 }
 
 #[test]
-fn a_wait_for_memory_is_announced_and_a_refusal_has_numbers() {
+fn wait_for_memory_is_announced_refusal_has_numbers() {
     let fake = Fake::new();
     let place = fake.place();
     let waits = place.output(&["run", "--mem", "8G", "--disk", "1k", "--wait", "--", "true"]);

@@ -62,7 +62,7 @@ fn state(pid: Pid) -> Option<char> {
 }
 
 #[test]
-fn the_program_is_added_before_it_begins_and_is_no_group_of_its_own() {
+fn program_is_added_before_it_begins_in_same_group() {
     let fake = Fake::of_signals();
     let place = fake.place();
     let program = Program::start(&place, "");
@@ -100,7 +100,7 @@ fn signals_for_gang_alone_are_for_the_program() {
 }
 
 #[test]
-fn a_signal_that_the_program_sends_to_its_group_comes_once() {
+fn signal_of_program_to_its_group_comes_once() {
     let place = Fake::of_signals().place();
     // A signal of another process comes after those that gang has heard of together with the
     // program. Its number is the largest, so it is passed on last.
@@ -133,7 +133,7 @@ fn stops_of_the_scheduler_are_not_gangs() {
 }
 
 #[test]
-fn a_stop_signal_suspends_the_job_and_stops_gang_until_it_is_continued() {
+fn stop_signal_suspends_job_and_gang_until_continued() {
     for to_program in [false, true] {
         let fake = Fake::of_signals();
         let place = fake.place();
@@ -165,7 +165,7 @@ fn without_a_daemon_stop_signals_work_all_the_same() {
 }
 
 #[test]
-fn kill_9_of_gang_ends_the_program_but_not_what_it_left_behind() {
+fn kill_9_of_gang_ends_the_program_not_the_rest() {
     let place = Fake::of_signals().place();
     // Its number comes out of the session that it has made.
     let leave = "exec setsid sh -c 'echo $$; exec sleep 600 >/dev/null'";
@@ -181,7 +181,7 @@ fn kill_9_of_gang_ends_the_program_but_not_what_it_left_behind() {
 }
 
 #[test]
-fn what_the_program_leaves_behind_is_continued_before_its_group_has_nobody() {
+fn rest_is_continued_before_its_group_has_nobody() {
     let fake = Fake::of_signals();
     let place = fake.place();
     assert!(place.output(&["run", "-q", "--", "true"]).status.success());
@@ -189,7 +189,7 @@ fn what_the_program_leaves_behind_is_continued_before_its_group_has_nobody() {
 }
 
 #[test]
-fn a_caller_that_ignores_the_end_of_children_learns_of_it() {
+fn caller_that_ignores_sigchld_learns_of_the_end() {
     let place = Fake::of_signals().place();
     let gang = place.gang(&["run", "-q", "--", "sh", "-c", "exit 6"]);
     let mut outer = Command::new("env");
@@ -199,7 +199,7 @@ fn a_caller_that_ignores_the_end_of_children_learns_of_it() {
 }
 
 #[test]
-fn a_signal_that_the_caller_ignores_can_end_the_program() {
+fn signal_ignored_by_caller_can_end_the_program() {
     let place = Fake::of_signals().place();
     let script = "exec env --default-signal=HUP sh -c 'kill -HUP $$'";
     let gang = place.gang(&["run", "-q", "--", "sh", "-c", script]);
@@ -210,7 +210,7 @@ fn a_signal_that_the_caller_ignores_can_end_the_program() {
 }
 
 #[test]
-fn a_job_that_refuses_the_program_ends_it_before_it_begins() {
+fn refused_program_ends_before_it_begins() {
     let fake = Fake { refuses_processes: true, ..Fake::of_signals() };
     let place = fake.place();
     let output = place.output(&["run", "-q", "--", "sh", "-c", "echo began"]);

@@ -159,7 +159,7 @@ fn start(place: &Place, is_meant: impl Fn(&Command) -> bool) -> Vec<Started<'sta
 }
 
 #[test]
-fn a_daemon_that_does_not_know_a_request_is_one_of_another_version() {
+fn unknown_request_means_daemon_of_other_version() {
     let place = place(|_, _| {
         let method = json!({ "method": "org.gangd.v1.\u{1b}[2J\u{202e}" });
         Some(json!({ "error": "org.varlink.service.MethodNotFound", "parameters": method }))
@@ -170,7 +170,7 @@ fn a_daemon_that_does_not_know_a_request_is_one_of_another_version() {
 }
 
 #[test]
-fn a_daemon_that_answers_something_else_is_one_of_another_version() {
+fn odd_answer_means_daemon_of_other_version() {
     let needs_an_answer = |command: &Command| command.needs != Needs::Nothing;
     let others: [Twist; 3] = [
         |_, _| Some(json!({ "parameters": { "surprise": [1] } })),
@@ -210,7 +210,7 @@ fn add_fields(value: &mut Value) {
 }
 
 #[test]
-fn a_daemon_that_sends_more_than_is_known_is_understood() {
+fn daemon_that_sends_unknown_fields_is_understood() {
     let place = place(|_, mut answer| {
         answer.as_object_mut()?.entry("parameters").or_insert_with(|| json!({}));
         add_fields(&mut answer["parameters"]);
@@ -265,7 +265,7 @@ fn hangs(timeout: &str) {
 }
 
 #[test]
-fn a_daemon_that_hangs_keeps_no_command_waiting_for_ever() {
+fn daemon_that_hangs_keeps_no_command_for_ever() {
     hangs("0.5");
 }
 

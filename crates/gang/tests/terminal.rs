@@ -199,7 +199,7 @@ fn has_bash() -> bool {
 }
 
 #[test]
-fn needs_bash_ctrl_z_stops_and_fg_continues_and_ctrl_c_ends_the_program() {
+fn needs_bash_ctrl_z_stops_fg_continues_ctrl_c_ends() {
     for fake in [Fake::new(), Fake::of_signals()] {
         if !has_bash() {
             return;
@@ -225,7 +225,7 @@ fn needs_bash_ctrl_z_stops_and_fg_continues_and_ctrl_c_ends_the_program() {
 }
 
 #[test]
-fn needs_bash_the_turns_of_a_program_do_not_disturb_its_shell() {
+fn needs_bash_turns_of_a_program_disturb_no_shell() {
     if !has_bash() {
         return;
     }
@@ -278,7 +278,7 @@ fn needs_bash_the_turns_of_a_program_do_not_disturb_its_shell() {
 }
 
 #[test]
-fn needs_bash_a_program_that_handles_ctrl_z_gets_it_though_out_of_its_slot() {
+fn needs_bash_ctrl_z_reaches_handler_out_of_slot() {
     if !has_bash() {
         return;
     }
@@ -313,7 +313,7 @@ fn needs_bash_a_program_that_handles_ctrl_z_gets_it_though_out_of_its_slot() {
 }
 
 #[test]
-fn needs_bash_a_program_in_the_background_stops_when_it_reads() {
+fn needs_bash_background_program_stops_at_read() {
     for fake in [Fake::new(), Fake::of_signals()] {
         if !has_bash() {
             return;

@@ -156,7 +156,7 @@ fn obedient() -> Fake {
 }
 
 #[test]
-fn jobs_are_seen_and_acted_on_and_the_daemon_is_found_again() {
+fn jobs_are_acted_on_and_daemon_is_found_again() {
     let fake = obedient();
     let place = Place::new();
     let listening = fake.listen_for_now(&place.socket());
@@ -222,7 +222,7 @@ fn a_refusal_is_shown_with_its_reason() {
 }
 
 #[test]
-fn colours_are_switched_off_by_option_and_by_environment() {
+fn option_and_environment_switch_colours_off() {
     let place = obedient().place();
     let (option, variable) = (&["--no-color"][..], &[("NO_COLOR", "1")][..]);
     for (args, variables, has_colours) in
@@ -257,7 +257,7 @@ fn it_fits_large_terminals_and_follows_their_size() {
 }
 
 #[test]
-fn whatever_signal_ends_it_the_terminal_is_given_back() {
+fn terminal_is_given_back_after_any_signal() {
     let place = obedient().place();
     for signal in [Signal::TERM, Signal::INT, Signal::QUIT, Signal::HUP] {
         let mut terminal = Terminal::open(&place, &[], (80, 24));
@@ -314,7 +314,7 @@ fn ssh(directory: &Path) -> Option<Command> {
 }
 
 #[test]
-fn needs_root_and_sshd_it_is_the_same_over_ssh_and_ends_with_the_connection() {
+fn needs_root_and_sshd_top_ends_with_its_connection() {
     let directory = tempfile::tempdir().unwrap();
     let Some(mut ssh) = ssh(directory.path()) else { return };
     let place = obedient().place();
@@ -404,7 +404,7 @@ fn without_a_daemon_it_waits_for_one() {
 }
 
 #[test]
-fn a_daemon_of_another_version_or_one_that_hangs_is_named() {
+fn daemon_of_other_version_or_hanging_is_named() {
     let place = Place { timeout: "2".to_owned(), ..Place::new() };
     // It takes connections and says nothing.
     let silent = std::os::unix::net::UnixListener::bind(place.socket()).unwrap();

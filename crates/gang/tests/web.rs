@@ -33,7 +33,7 @@ fn a_reader_gets_the_state_and_then_changes() {
 }
 
 #[test]
-fn the_page_itself_is_no_secret_and_is_shut_to_others() {
+fn page_is_no_secret_but_shut_to_others() {
     let place = Fake::with_jobs(vec![job(3, "a secret name")]).place();
     let web = Web::start(&place, &[]);
     for path in ["/", "/page.js", "/page.css", "/icon.svg"] {
@@ -133,7 +133,7 @@ fn a_name_that_was_made_to_lead_here_leads_nowhere() {
 }
 
 #[test]
-fn what_is_done_to_a_job_reaches_the_daemon_and_its_refusal_the_reader() {
+fn actions_reach_daemon_and_refusals_the_reader() {
     let mut fake = Fake::with_jobs(vec![job(3, "lu.C")]);
     fake.refuses = true;
     let place = fake.place();

@@ -96,7 +96,7 @@ const PROGRAM: &str =
     "$GANG status --json > $DIR/status; $GANG show --json $GANG_JOB > $DIR/show; exit 7";
 
 #[test]
-fn a_daemon_that_run_started_ends_after_its_last_job_and_leaves_nothing() {
+fn daemon_of_run_ends_after_last_job_without_traces() {
     let Some(place) = Place::new() else { return };
     for backend in place.backends() {
         let run = ["run", "--backend", &backend, "--", "sh", "-c"];
@@ -140,8 +140,8 @@ fn has_threads() {
 }
 
 #[test]
-fn single_threads_are_adopted_by_their_numbers_all_or_none() {
-    const TEST: &str = "single_threads_are_adopted_by_their_numbers_all_or_none";
+fn single_threads_are_adopted_all_or_none() {
+    const TEST: &str = "single_threads_are_adopted_all_or_none";
     if std::env::var_os(HAS_THREADS).is_some() {
         return has_threads();
     }
@@ -202,7 +202,7 @@ fn single_threads_are_adopted_by_their_numbers_all_or_none() {
 const NOBODY: [&str; 5] = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
 
 #[test]
-fn needs_root_without_privilege_run_starts_a_daemon_all_the_same_and_says_in_a_line_what_it_is() {
+fn needs_root_unprivileged_daemon_says_what_it_is() {
     let Some(place) = Place::new() else { return };
     let becomes_nobody = || {
         let mut setpriv = Command::new("setpriv");
@@ -243,7 +243,7 @@ fn spinner(place: &Place, backend: &str) -> Program {
 }
 
 #[test]
-fn the_next_command_releases_what_daemon_and_guardian_left_and_says_what_it_found() {
+fn next_command_releases_what_is_left_and_reports_it() {
     let Some(place) = Place::new() else { return };
     for (backend, command) in place.backends().into_iter().zip(["ls", "status", "check", "show 1"])
     {

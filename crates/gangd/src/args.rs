@@ -52,7 +52,7 @@ pub struct Args {
     #[arg(long)]
     pub no_uncontended_passthrough: bool,
 
-    /// Do not measure which gangs run together, and who keeps them from it
+    /// Do not measure how far gangs are coscheduled, and what keeps them from it
     #[arg(long)]
     pub no_measure: bool,
 

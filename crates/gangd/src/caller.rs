@@ -28,7 +28,8 @@ pub fn close_descriptors(args: &Args) {
     }
 }
 
-/// Drops all else but the right to schedule. What is refused stays, and the log says so.
+/// Drops all else but the right to schedule. Rights that cannot be dropped stay, and the log says
+/// so.
 pub fn forget(roots: &Roots) {
     inherited::forget_signals();
     let mut stay = inherited::lift_limits(&roots.proc);

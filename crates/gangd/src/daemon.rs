@@ -85,7 +85,7 @@ impl EndedJobs {
     }
 
     /// Slurm hears what jobs that go on are owed, while the conductor can still be asked.
-    pub fn settle(&self) {
+    pub fn close_accounts(&self) {
         self.slurm.get().into_iter().for_each(Accounts::close);
     }
 

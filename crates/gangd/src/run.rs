@@ -366,7 +366,7 @@ impl Waiting<'_> {
                 let daemon = Arc::clone(daemon);
                 // The service manager, and clients that connect, are not to wait for it.
                 let regroup = std::thread::Builder::new().name("regroup".into());
-                if let Err(error) = regroup.spawn(move || daemon.take_back()) {
+                if let Err(error) = regroup.spawn(move || daemon.return_jobs_to_shared()) {
                     tracing::error!(%error, "jobs do not give way to the rest of the machine");
                 }
             }
@@ -397,7 +397,7 @@ fn end(
     guardian_keeper: GuardianKeeper,
     lock: SocketLock,
 ) {
-    daemon.ended.settle();
+    daemon.ended.close_accounts();
     daemon.cluster.get().into_iter().for_each(Cluster::close);
     daemon.conductor.stop();
     let _ = conductor.join();

@@ -77,7 +77,7 @@ fn is_below(place: &Place, job: i64, caller: &CallersGroup) -> bool {
 }
 
 #[test]
-fn needs_root_callers_group_is_frozen_and_killed_with_its_jobs() {
+fn needs_root_callers_group_is_frozen_with_its_jobs() {
     with_each_backend(&[], |place| {
         let Some(caller) = CallersGroup::new("kill") else { return };
         let programs = [caller.start(), caller.start()];
@@ -113,7 +113,7 @@ fn needs_root_callers_group_is_frozen_and_killed_with_its_jobs() {
 }
 
 #[test]
-fn needs_root_job_that_starts_in_a_frozen_group_begins_once_that_is_thawed() {
+fn needs_root_job_in_frozen_group_begins_once_thawed() {
     with_each_backend(&[], |place| {
         let Some(caller) = CallersGroup::new("frozen") else { return };
         let programs = [caller.start(), caller.start()];
@@ -141,7 +141,7 @@ fn that_jobs_leave(number: u32) -> Option<CallersGroup> {
 }
 
 #[test]
-fn needs_root_kill_of_a_group_reaches_jobs_that_left_it() {
+fn needs_root_kill_of_group_reaches_jobs_that_left() {
     with_each_backend(&[], |place| {
         let Some(caller) = that_jobs_leave(1) else { return };
         let program = caller.start();
@@ -279,7 +279,7 @@ fn needs_root_job_goes_on_with_its_group_only_if_that_stopped_it() {
 }
 
 #[test]
-fn needs_root_nobody_stays_in_a_group_for_a_daemon_that_died() {
+fn needs_root_nobody_stays_in_group_of_dead_daemon() {
     if !has_backend("rt") {
         return;
     }
@@ -297,7 +297,7 @@ fn needs_root_nobody_stays_in_a_group_for_a_daemon_that_died() {
 }
 
 #[test]
-fn needs_root_job_below_its_caller_outlives_the_daemon() {
+fn needs_root_job_below_caller_outlives_daemon() {
     with_each_backend(&[], |mut place| {
         let Some(caller) = CallersGroup::new("daemon") else { return };
         let program = caller.start();
@@ -426,7 +426,7 @@ fn needs_root_quota_that_comes_later_binds_the_job() {
 }
 
 #[test]
-fn needs_root_jobs_leave_a_quota_where_settings_say_so() {
+fn needs_root_jobs_leave_a_quota_if_settings_say() {
     if !has_backend("rt") {
         return;
     }

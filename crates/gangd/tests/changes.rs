@@ -396,7 +396,7 @@ fn needs_root_policy_changes_to_none_and_back() {
 }
 
 #[test]
-fn needs_root_job_of_policy_none_shares_with_the_rest() {
+fn needs_root_job_of_policy_none_shares_with_rest() {
     if !is_root() {
         return;
     }

@@ -164,7 +164,7 @@ impl Drop for Cpuset {
 }
 
 #[test]
-fn needs_root_gang_has_the_cpus_by_which_its_cpuset_widens() {
+fn needs_root_gang_has_cpus_added_to_its_cpuset() {
     if !has_backend("rt") || machine() < 2 {
         return;
     }
@@ -238,7 +238,7 @@ fn needs_root_gang_without_enough_cpus_waits_alone() {
 }
 
 #[test]
-fn needs_root_thread_that_changes_its_cpus_all_the_time_starves_nobody() {
+fn needs_root_repinning_thread_starves_nobody() {
     if !has_backend("rt") || machine() < 2 {
         return;
     }

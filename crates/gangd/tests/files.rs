@@ -131,7 +131,7 @@ fn needs_root_daemon_runs_no_program_of_the_path() {
 
 /// A user hears of the jobs of a dead daemon, though he cannot list them.
 #[test]
-fn needs_root_users_hear_of_jobs_that_root_must_release() {
+fn needs_root_users_hear_of_jobs_left_to_root() {
     if !is_root() || !are_built(&["gang"]) {
         return;
     }

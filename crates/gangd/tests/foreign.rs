@@ -138,7 +138,7 @@ fn policy(pid: u32) -> SchedPolicy {
 }
 
 #[test]
-fn needs_root_member_of_another_user_is_never_raised_nor_signalled() {
+fn needs_root_foreign_member_is_left_as_it_is() {
     let Some(mixed) = Mixed::start("rt") else { return };
     wait_until("the owner's is raised", || policy(mixed.own) == SchedPolicy::Fifo);
     wait_until("the other's is released", || policy(mixed.foreign) == SchedPolicy::Other);
@@ -158,7 +158,7 @@ fn needs_root_member_of_another_user_is_never_raised_nor_signalled() {
 }
 
 #[test]
-fn needs_root_one_of_many_that_becomes_anothers_is_released() {
+fn needs_root_one_that_becomes_anothers_is_released() {
     let Some(mixed) = Mixed::among("rt", 100) else { return };
     wait_until("the other's is released", || policy(mixed.foreign) == SchedPolicy::Other);
     // No look finds it raised again, in slots of its job and out of them.
@@ -173,7 +173,7 @@ fn needs_root_one_of_many_that_becomes_anothers_is_released() {
 
 #[test]
 #[ignore = "nightly: needs CPUs that nobody takes away, to judge a time"]
-fn needs_root_one_of_many_that_becomes_anothers_is_soon_released() {
+fn needs_root_one_that_becomes_anothers_leaves_soon() {
     let mut late = Vec::new();
     for _ in 0..10 {
         let Some(mixed) = Mixed::among("rt", 100) else { return };
@@ -186,7 +186,7 @@ fn needs_root_one_of_many_that_becomes_anothers_is_soon_released() {
 }
 
 #[test]
-fn needs_root_group_with_a_process_of_another_user_is_not_frozen() {
+fn needs_root_group_with_foreign_process_not_frozen() {
     let Some(mixed) = Mixed::start("freeze") else { return };
     let job = mixed.place.job(mixed.job).unwrap();
     let Some(group) = job.cgroup.map(Group::at) else { return skipped("no cgroups of version 2") };

@@ -112,7 +112,7 @@ fn sleeps(tid: u32) -> u64 {
 
 /// The daemon has a thread that runs only when the kernel reports a waking.
 #[test]
-fn needs_root_and_bpf_waking_job_is_reported_and_raised() {
+fn needs_root_and_bpf_waking_job_is_raised() {
     if !has_backend("rt") {
         return;
     }
@@ -144,7 +144,7 @@ fn needs_root_waking_job_is_seen_and_raised() {
 /// sees them.
 #[test]
 #[ignore = "nightly: needs an otherwise idle machine"]
-fn needs_root_and_bpf_waking_job_is_raised_before_a_look() {
+fn needs_root_and_bpf_job_is_raised_before_a_look() {
     if !has_backend("rt") {
         return;
     }

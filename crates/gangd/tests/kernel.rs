@@ -368,7 +368,7 @@ fn needs_root_process_of_new_session_stays_in_job() {
 }
 
 #[test]
-fn needs_root_children_of_a_slot_are_switched_and_released() {
+fn needs_root_children_of_slot_switch_and_release() {
     if !has_backend("rt") {
         return;
     }

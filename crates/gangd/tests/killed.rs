@@ -99,7 +99,7 @@ fn needs_root_jobs_of_records_cut_short_are_released() {
 }
 
 #[test]
-fn needs_root_guardian_waits_for_a_slowly_dying_daemon() {
+fn needs_root_guardian_awaits_slowly_dying_daemon() {
     if !has_backend("rt") {
         return;
     }
@@ -117,7 +117,7 @@ fn needs_root_guardian_waits_for_a_slowly_dying_daemon() {
 }
 
 #[test]
-fn needs_root_guardian_waits_for_the_daemons_last_child() {
+fn needs_root_guardian_awaits_daemons_last_child() {
     if !has_backend("rt") {
         return;
     }
@@ -245,7 +245,7 @@ fn needs_root_stuck_daemon_restores_standings() {
 }
 
 #[test]
-fn needs_root_release_reports_jobs_after_both_are_killed() {
+fn needs_root_release_after_both_die_reports_jobs() {
     with_each_backend(&[], |mut place| {
         let jobs = Jobs::new(&place);
         place.kill_daemon_and_guardian();
@@ -297,7 +297,7 @@ fn needs_root_no_group_is_left_of_jobs_without_files() {
 }
 
 #[test]
-fn needs_root_group_without_files_goes_with_its_processes() {
+fn needs_root_group_without_files_goes_when_empty() {
     if !is_root() {
         return;
     }
@@ -313,7 +313,7 @@ fn needs_root_group_without_files_goes_with_its_processes() {
 }
 
 #[test]
-fn needs_root_guardian_does_not_wait_for_empty_groups() {
+fn needs_root_guardian_awaits_no_empty_groups() {
     if !is_root() {
         return;
     }
@@ -336,7 +336,7 @@ fn needs_root_guardian_does_not_wait_for_empty_groups() {
 /// The kernel has any thread handle a signal that does not block it, where the first one starts
 /// another thread at that moment, say.
 #[test]
-fn signals_are_handled_where_the_daemon_hears_of_them() {
+fn signals_are_blocked_in_the_guardians_keeper() {
     let place = Place::new(&[]);
     let keepers = place.threads("guardian-keeper");
     assert_eq!(keepers.len(), 1, "a thread with a table of open files of its own");

@@ -95,7 +95,7 @@ fn needs_root_suspend_holds_while_a_switcher_is_late() {
 }
 
 #[test]
-fn needs_root_uncontended_gang_runs_after_late_switcher() {
+fn needs_root_uncontended_gang_runs_despite_lateness() {
     let _turn = HOLDS.lock().unwrap_or_else(PoisonError::into_inner);
     with_each_backend(&SHORT_SLICES, |place| {
         let stays = Program::spinner();

@@ -453,7 +453,7 @@ fn many_processes(place: &Place, processes: usize, first: &str, each: &str) -> (
 /// The kernel has the reader of some files of a process wait while the process becomes another
 /// program. Here each process waits for its CPU most of the time meanwhile.
 #[test]
-fn needs_root_slow_reads_hold_up_no_switch_without_bpf() {
+fn needs_root_slow_reads_delay_no_switch_without_bpf() {
     const PROCESSES: usize = 256;
     if !has_backend("rt") || !has_room_for(PROCESSES) {
         return;

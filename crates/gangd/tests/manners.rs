@@ -46,7 +46,7 @@ fn needs_root_gang_run_within_a_job_runs_in_that_job() {
 }
 
 #[test]
-fn needs_root_streams_that_the_caller_has_closed_stay_closed() {
+fn needs_root_streams_closed_by_caller_stay_closed() {
     if !are_built(&["gang"]) {
         return;
     }
@@ -76,7 +76,7 @@ fn needs_root_bursts_of_starts_wait_for_their_turn() {
 }
 
 #[test]
-fn needs_root_daemon_that_gang_run_starts_takes_over_the_jobs_of_a_dead_one() {
+fn needs_root_daemon_of_run_adopts_jobs_of_dead_one() {
     if !are_built(&["gang"]) || !has_backend("rt") {
         return;
     }

@@ -161,7 +161,7 @@ fn under_plain_linux(place: &Place) -> Option<Compared> {
     let always = [(0, u64::MAX)];
     let truth = truth_of(&threads, &always);
     let mut compared = Compared::default();
-    compared.near("together", job.coscheduled().unwrap(), truth.coscheduled(), 0.01);
+    compared.near("coscheduled", job.coscheduled().unwrap(), truth.coscheduled(), 0.01);
     let lost_ns = measured(&job).lost_ns - measured(&before).lost_ns;
     let lost = share(truth.lost_ns as i64);
     // On a busy machine a thread may read its beginning when that has passed.
@@ -214,7 +214,7 @@ fn over_short_slots(meter: &Meter, group: u64, then: impl FnOnce()) -> GangSums 
 const SHORT_SLOTS_NS: u64 = SLOTS_MAX as u64 * MS;
 
 #[test]
-fn needs_root_and_bpf_slots_slept_through_are_not_lost() {
+fn needs_root_and_bpf_slots_slept_through_not_lost() {
     let Some(meter) = own_meter() else { return };
     let place = Place::new(&["--no-measure"]);
     let mut sleeper = Program::shell("echo here; read go; while :; do :; done");
@@ -295,7 +295,7 @@ fn needs_root_and_bpf_sums_over_slots_fit_together() {
 }
 
 #[test]
-fn needs_root_and_bpf_threads_that_want_to_run_are_listed() {
+fn needs_root_and_bpf_runnable_threads_are_listed() {
     let Some(meter) = own_meter() else { return };
     let (spinner, sleeper) = (spinning_on(cpus()[0]), Program::sleeper());
     wait_until("the one that spins is listed, and the one that sleeps is not", || {
@@ -314,7 +314,7 @@ const LONG: usize = 64;
 /// leaves after that.
 #[test]
 #[ignore = "nightly: needs CPUs that nobody takes away, to compare figures"]
-fn needs_root_and_bpf_filler_left_its_slot_when_interrupted() {
+fn needs_root_and_bpf_interrupted_filler_left_slot() {
     let Some(meter) = own_meter() else { return };
     agrees_in_time(|| {
         let place = Place::new(&["--no-measure"]);
@@ -456,7 +456,7 @@ fn measured(job: &v1::Job) -> &v1::Measured {
 fn in_slots(compared: &mut Compared, job: &v1::Job, threads: &[Ended], slots: &[(u64, u64)]) {
     let truth = truth_of(threads, slots);
     let of_job = measured(job);
-    compared.near("together", job.coscheduled().unwrap(), truth.coscheduled(), 0.01);
+    compared.near("coscheduled", job.coscheduled().unwrap(), truth.coscheduled(), 0.01);
     compared.near("lost", share(of_job.lost_ns), share(truth.lost_ns as i64), 0.01);
     compared.near("filled", share(of_job.filled_ns), share(truth.filled_ns as i64), 0.01);
     compared.near("waited", share(of_job.waiting_ns), share(truth.waiting_ns as i64), 0.02);
@@ -470,7 +470,7 @@ fn in_slots(compared: &mut Compared, job: &v1::Job, threads: &[Ended], slots: &[
 }
 
 #[test]
-fn needs_root_and_bpf_gang_is_measured_in_and_out_of_slot() {
+fn needs_root_and_bpf_gang_measured_in_and_out() {
     if !is_root() {
         return;
     }
@@ -646,7 +646,7 @@ fn reported_before(meter: &Meter, witness: &mut Sleeper, heard: &Receiver<Vec<u6
 }
 
 #[test]
-fn needs_root_and_bpf_awaited_waking_is_reported_once() {
+fn needs_root_and_bpf_awaited_waking_reported_once() {
     let Some(meter) = own_meter().map(Arc::new) else { return };
     let place = Place::new(&["--no-measure"]);
     let Some(mut sleeper) = Sleeper::new(&place) else { return };
@@ -712,7 +712,7 @@ fn needs_root_and_bpf_figures_begin_anew_with_policy() {
 }
 
 #[test]
-fn needs_root_unmeasured_job_has_a_reason_and_no_figure() {
+fn needs_root_unmeasured_job_has_reason_not_figure() {
     if !is_root() {
         return;
     }

@@ -55,8 +55,8 @@ fn play_client(socket: &str) {
 }
 
 #[test]
-fn needs_root_numbers_of_an_inner_namespace_are_refused() {
-    const TEST: &str = "needs_root_numbers_of_an_inner_namespace_are_refused";
+fn needs_root_inner_namespaces_numbers_are_refused() {
+    const TEST: &str = "needs_root_inner_namespaces_numbers_are_refused";
     if let Ok(socket) = std::env::var(PLAYS_CLIENT) {
         return play_client(&socket);
     }
@@ -125,8 +125,8 @@ fn play_root(socket: &str, theirs: i64, pid: i64) {
 }
 
 #[test]
-fn needs_root_users_of_another_user_namespace_have_no_power_here() {
-    const TEST: &str = "needs_root_users_of_another_user_namespace_have_no_power_here";
+fn needs_root_users_of_other_namespace_are_powerless() {
+    const TEST: &str = "needs_root_users_of_other_namespace_are_powerless";
     if let Ok(what) = std::env::var(PLAYS_ROOT) {
         let words: Vec<&str> = what.split(' ').collect();
         return play_root(words[0], words[1].parse().unwrap(), words[2].parse().unwrap());
@@ -155,7 +155,7 @@ fn needs_root_users_of_another_user_namespace_have_no_power_here() {
 }
 
 #[test]
-fn needs_root_threads_of_the_kernel_and_init_are_refused() {
+fn needs_root_kernel_threads_and_init_are_refused() {
     if !is_root() {
         return;
     }

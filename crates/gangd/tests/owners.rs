@@ -64,7 +64,7 @@ fn needs_root_nice_value_of_an_owner_stays() {
 }
 
 #[test]
-fn needs_root_nice_value_of_an_owner_outlives_the_daemon() {
+fn needs_root_nice_value_of_owner_outlives_daemon() {
     if !is_root() || !has_backend("rt") {
         return;
     }
@@ -151,14 +151,14 @@ fn needs_root_real_time_threads_are_left_alone() {
 }
 
 #[test]
-fn needs_root_children_have_the_nice_value_of_the_program_that_starts_them() {
+fn needs_root_children_have_nice_value_of_starter() {
     if !are_built(&["gang"]) || !has_backend("rt") {
         return;
     }
     let place = Place::new(&["--backend", "rt"]);
     let rival = Program::spinner();
     job_with(&place, &rival, place::machine());
-    // In a slot it may have another one, where the gang is wide.
+    // In a slot it may have another one, where the gang is oversubscribed.
     let script = "for child in 1 2 3 4 5 6; do \
           (while :; do :; done) & pid=$!; tries=0; nice=; \
           until [ \"$nice\" = 15 ] || [ $tries -ge 200 ]; do \
@@ -172,7 +172,7 @@ fn needs_root_children_have_the_nice_value_of_the_program_that_starts_them() {
 }
 
 #[test]
-fn needs_root_children_get_no_priority_that_is_of_their_parent_alone() {
+fn needs_root_children_get_no_priority_of_parent() {
     if !has_backend("rt") {
         return;
     }
@@ -251,7 +251,7 @@ print(fifo, *sorted(refused), sep=',')
 /// The kernel lets nobody without CAP_SYS_NICE clear `SCHED_RESET_ON_FORK`, without which the
 /// children of a thread in its slot would be real-time ones. SCHED_FIFO has no priority 0.
 #[test]
-fn needs_root_two_calls_are_refused_to_a_user_in_a_slot() {
+fn needs_root_two_calls_are_refused_to_user_in_slot() {
     if !is_root() || !are_built(&["gang"]) || !has_backend("rt") {
         return;
     }

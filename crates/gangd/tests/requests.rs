@@ -77,7 +77,7 @@ impl Connection {
 }
 
 #[test]
-fn needs_root_requests_of_a_user_wait_for_his_own_alone() {
+fn needs_root_requests_wait_for_same_user_alone() {
     for backend in ["freeze", "rt"] {
         if has_backend(backend) {
             requests_of_a_user_wait_for_his_own_alone(backend);

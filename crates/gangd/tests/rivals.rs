@@ -204,7 +204,7 @@ fn needs_root_and_bpf_gangs_on_all_cpus_give_way() {
 
 /// A rival that wakes much more often than its allowance is for.
 #[test]
-fn needs_root_and_bpf_slots_are_not_given_away_for_ever() {
+fn needs_root_and_bpf_slots_not_given_away_for_ever() {
     let _alone = alone();
     let Some(place) = a_place_that_sees() else { return };
     let (programs, jobs) = two_gangs(&place);

@@ -60,14 +60,14 @@ fn short_lived(place: &Place, job: i64) -> Option<v1::ShortLived> {
 }
 
 #[test]
-fn needs_root_short_lived_processes_have_a_group_that_is_lifted() {
+fn needs_root_short_lived_processes_have_a_group() {
     if !has_backend("rt") {
         return;
     }
     let place = Place::new(&["--backend", "rt"]);
     let Some((mut program, rival, job, group)) = weighed(&place) else { return };
     for _ in 0..3 {
-        wait_until("lifted in its slot", || weighs(&group) == (false, true));
+        wait_until("raised in its slot", || weighs(&group) == (false, true));
         wait_until("idle out of it", || weighs(&group) == (true, false));
     }
     assert!(!policies(program.pid()).contains(&SchedPolicy::Fifo));
@@ -85,7 +85,7 @@ fn needs_root_short_lived_processes_have_a_group_that_is_lifted() {
 }
 
 #[test]
-fn needs_root_gang_with_its_own_group_outlives_the_daemon() {
+fn needs_root_gang_in_own_group_outlives_daemon() {
     if !has_backend("rt") {
         return;
     }
@@ -96,7 +96,7 @@ fn needs_root_gang_with_its_own_group_outlives_the_daemon() {
     wait_released(program.pid(), "released");
     place.start();
     assert_eq!(short_lived(&place, job), Some(v1::ShortLived::weighed), "as before");
-    wait_until("lifted in its slot", || weighs(&group) == (false, true));
+    wait_until("raised in its slot", || weighs(&group) == (false, true));
     wait_until("idle out of it", || weighs(&group) == (true, false));
     place.client().kill(job, 9).unwrap();
     wait_until("the job has ended", || place.job(job).is_none());
@@ -104,7 +104,7 @@ fn needs_root_gang_with_its_own_group_outlives_the_daemon() {
 }
 
 #[test]
-fn needs_root_gang_leaves_its_own_group_for_policy_none() {
+fn needs_root_policy_none_takes_gang_out_of_group() {
     if !has_backend("rt") {
         return;
     }

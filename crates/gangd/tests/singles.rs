@@ -143,7 +143,7 @@ fn no_such_thread(outcome: Result<(), ClientError>) {
 }
 
 #[test]
-fn needs_root_single_threads_take_turns_by_themselves() {
+fn needs_root_single_threads_take_turns_alone() {
     if !has_backend("rt") {
         return;
     }
@@ -355,7 +355,7 @@ impl Drop for CpuGroup {
 }
 
 #[test]
-fn needs_root_thread_in_a_group_without_realtime_is_refused() {
+fn needs_root_thread_without_realtime_is_refused() {
     if !has_backend("rt") {
         return;
     }
@@ -432,7 +432,7 @@ fn needs_root_single_threads_survive_kills() {
 }
 
 #[test]
-fn needs_root_unswitchable_single_threads_are_released() {
+fn needs_root_unswitchable_threads_are_released() {
     if !has_backend("rt") {
         return;
     }
@@ -450,7 +450,7 @@ fn needs_root_unswitchable_single_threads_are_released() {
 }
 
 #[test]
-fn needs_root_children_of_single_threads_are_ordinary() {
+fn needs_root_children_of_threads_are_ordinary() {
     if !has_backend("rt") {
         return;
     }

@@ -33,7 +33,7 @@ fn needs_root_slot_page_counts_threads_as_planned() {
 }
 
 #[test]
-fn needs_root_slot_page_follows_slots_and_outlives_daemon() {
+fn needs_root_slot_page_is_right_and_outlives_daemon() {
     if !has_backend("rt") {
         return;
     }

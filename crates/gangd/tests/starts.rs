@@ -145,7 +145,7 @@ fn needs_root_killed_starts_leave_nothing() {
 }
 
 #[test]
-fn needs_root_starts_under_a_killed_daemon_leave_nothing() {
+fn needs_root_starts_under_dead_daemon_leave_nothing() {
     if !are_built(&["gang"]) {
         return;
     }
@@ -214,7 +214,7 @@ impl Drop for FewDescriptors {
 }
 
 #[test]
-fn needs_root_starts_without_descriptors_leave_nothing() {
+fn needs_root_starts_without_fds_leave_nothing() {
     if !are_built(&["gang"]) {
         return;
     }
@@ -362,7 +362,7 @@ fn needs_root_starts_on_a_full_disk_leave_nothing() {
 }
 
 #[test]
-fn needs_root_changes_that_do_not_come_on_file_are_none() {
+fn needs_root_changes_not_on_file_are_none() {
     with_small_disk(|quiet| {
         let program = Program::sleeper();
         let mut client = quiet.place.client();

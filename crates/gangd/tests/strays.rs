@@ -46,7 +46,7 @@ impl Drop for Groups {
     }
 }
 
-/// As a thread of an exclusive gang is in its slot, or of a wide one.
+/// As a thread of an exclusive gang is in its slot, or of an oversubscribed one.
 fn is_in_slot(pid: u32) -> bool {
     let now = sched::get(pid).unwrap();
     let is_fifo = now.policy == SchedPolicy::Fifo;
@@ -125,7 +125,7 @@ const LEAVES: usize = 20;
 
 #[test]
 #[ignore = "nightly: needs CPUs that nobody takes away, to judge how soon"]
-fn needs_root_who_leaves_a_long_slot_is_lowered_in_it() {
+fn needs_root_leaver_of_long_slot_is_lowered_in_it() {
     if !has_backend("rt") {
         return;
     }
@@ -158,7 +158,8 @@ fn needs_root_who_leaves_a_slot_is_lowered() {
     if !has_backend("rt") {
         return;
     }
-    // Exclusive and wide, with slices of all lengths, of which short ones have no gap before each.
+    // Exclusive and oversubscribed, with slices of all lengths, of which short ones have no gap
+    // before each.
     for (cpus, slice) in [(2, "1ms"), (1, "1ms"), (2, "20ms"), (1, "500ms")] {
         let Some(gang) = Gang::of("leaves", cpus, &["--slice", slice]) else { return };
         gang.leave_in_slot();
@@ -179,7 +180,7 @@ fn needs_root_who_leaves_a_slot_is_lowered() {
 }
 
 #[test]
-fn needs_root_last_one_that_leaves_its_job_is_lowered() {
+fn needs_root_last_one_to_leave_a_job_is_lowered() {
     if !has_backend("rt") {
         return;
     }
@@ -193,7 +194,7 @@ fn needs_root_last_one_that_leaves_its_job_is_lowered() {
 }
 
 #[test]
-fn needs_root_guardian_lowers_who_left_a_daemon_that_died() {
+fn needs_root_guardian_lowers_leavers_of_dead_daemon() {
     if !has_backend("rt") {
         return;
     }

@@ -69,7 +69,7 @@ fn is_raised_and_fills(program: &Program) {
 }
 
 #[test]
-fn needs_root_and_bpf_uncontended_gang_is_left_to_linux() {
+fn needs_root_and_bpf_uncontended_gang_left_to_linux() {
     let _turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(mut place) = a_place_that_measures() else { return };
     let program = Program::spinner();
@@ -130,7 +130,7 @@ fn needs_root_and_bpf_a_gang_beside_a_load_is_raised() {
 /// A thread that wants a CPU only for a moment, again and again, is no load. A gang that waits for
 /// such threads is raised all the same.
 #[test]
-fn needs_root_and_bpf_disturbed_gang_is_raised_a_while() {
+fn needs_root_and_bpf_disturbed_gang_raised_a_while() {
     let _turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(place) = a_place_that_measures() else { return };
     // As many as there are CPUs, so that Linux has nowhere to put the threads that disturb them.

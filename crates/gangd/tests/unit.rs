@@ -49,7 +49,7 @@ fn with_capabilities_of_the_unit() -> Option<Vec<String>> {
     Some(words.to_vec())
 }
 
-/// What can be used and measured.
+/// The backends that can be used, and whether it is measured.
 fn means(place: &Place) -> (Vec<v1::Backend>, v1::Measuring, Option<String>) {
     wait_until("it is known whether it is measured", || {
         place.status().measuring != v1::Measuring::starting

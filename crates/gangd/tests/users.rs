@@ -283,8 +283,8 @@ fn needs_root_arguments_are_hidden_from_other_users() {
 }
 
 #[test]
-fn needs_root_private_jobs_are_seen_by_their_owner_alone() {
-    const TEST: &str = "needs_root_private_jobs_are_seen_by_their_owner_alone";
+fn needs_root_only_owner_sees_private_jobs() {
+    const TEST: &str = "needs_root_only_owner_sees_private_jobs";
     if plays("owner") {
         return owner();
     }
@@ -401,8 +401,8 @@ fn needs_root_files_of_a_job_are_its_owners() {
 }
 
 #[test]
-fn needs_root_users_share_the_machine_whatever_they_ask_for() {
-    const TEST: &str = "needs_root_users_share_the_machine_whatever_they_ask_for";
+fn needs_root_users_share_evenly_whatever_they_ask() {
+    const TEST: &str = "needs_root_users_share_evenly_whatever_they_ask";
     if plays("many") {
         let mut client = client();
         let heavy = Registration { weight: 101, ..registration("heavy", machine()) };
@@ -446,8 +446,8 @@ fn needs_root_users_share_the_machine_whatever_they_ask_for() {
 }
 
 #[test]
-fn needs_root_and_bpf_threads_outside_of_jobs_are_on_their_users_accounts() {
-    const TEST: &str = "needs_root_and_bpf_threads_outside_of_jobs_are_on_their_users_accounts";
+fn needs_root_and_bpf_outside_threads_are_charged() {
+    const TEST: &str = "needs_root_and_bpf_outside_threads_are_charged";
     if plays("quiet") || plays("loud") {
         let spinners = if plays("loud") { 6 } else { 0 };
         let _spinners: Vec<Program> = (0..spinners).map(|_| Program::spinner()).collect();
@@ -488,8 +488,8 @@ fn needs_root_and_bpf_threads_outside_of_jobs_are_on_their_users_accounts() {
 }
 
 #[test]
-fn needs_root_cgroup_with_foreign_processes_is_refused() {
-    const TEST: &str = "needs_root_cgroup_with_foreign_processes_is_refused";
+fn needs_root_cgroup_of_foreign_processes_is_refused() {
+    const TEST: &str = "needs_root_cgroup_of_foreign_processes_is_refused";
     if plays("other_user") {
         let (mut client, adopted) = (client(), Adopted::Cgroup(argument("GANG_TEST_GROUP")));
         not_permitted(client.adopt(&registration("theirs", 1), &adopted).map(drop));

@@ -76,7 +76,7 @@ fn barriers_under_gangd_need_libgang() {
 }
 
 #[test]
-fn views_are_measured_with_what_they_show_and_need_gangd() {
+fn views_are_measured_with_contents_needs_gangd() {
     if !gangd_is_there() {
         return;
     }
@@ -125,8 +125,8 @@ fn coscheduled_needs_gangd() {
         assert!(programs(0) > 0.0, "the kernel counts while it is measured: {report}");
         assert_eq!(programs(1), 0.0, "there are no programs while it is not: {report}");
     }
-    let together = &report["series"][2]["samples"]["together_percent"][0];
-    assert!((0.0..=100.0).contains(&together.as_f64().unwrap()), "{report}");
+    let least = &report["series"][2]["samples"]["least_coscheduled_percent"][0];
+    assert!((0.0..=100.0).contains(&least.as_f64().unwrap()), "{report}");
 }
 
 #[test]
@@ -295,7 +295,7 @@ fn overhead_and_lateness_under_gangd_need_gangd() {
 }
 
 #[test]
-fn refusal_to_measure_is_named_as_the_kernels_needs_gangd() {
+fn kernels_refusal_to_measure_is_named_needs_gangd() {
     if !gangd_is_there() {
         return;
     }
@@ -430,7 +430,7 @@ fn watching_has_a_cost() {
 
 #[test]
 #[ignore = "nightly: takes half a minute of all CPUs"]
-fn needs_root_a_hostile_user_is_reported_by_his_attacks() {
+fn needs_root_hostile_user_is_reported_by_attacks() {
     if !gangd_is_there() {
         return;
     }

@@ -133,7 +133,7 @@ fn workloads_and_redis_end_with_a_killed_lab() {
 }
 
 #[test]
-fn an_interpreter_ends_with_a_killed_lab_needs_a_library() {
+fn interpreter_ends_with_killed_lab_needs_a_library() {
     let users = "users --plain --noisy --runs 1 --times 1000000 --time-limit 600s";
     let mut lab = Lab::start(users);
     match lab.until_there(&[("python3", 1)]) {
@@ -146,7 +146,7 @@ fn an_interpreter_ends_with_a_killed_lab_needs_a_library() {
 }
 
 #[test]
-fn gangs_and_their_daemon_end_with_a_killed_lab_needs_gangd() {
+fn gangs_and_daemon_end_with_killed_lab_needs_gangd() {
     if !gangd_is_there() {
         return;
     }
@@ -161,7 +161,7 @@ fn gangs_and_their_daemon_end_with_a_killed_lab_needs_gangd() {
 }
 
 #[test]
-fn ranks_end_with_a_killed_lab_needs_gangd_and_open_mpi() {
+fn ranks_end_with_lab_needs_gangd_and_open_mpi() {
     if !gangd_is_there() {
         return;
     }
@@ -176,7 +176,7 @@ fn ranks_end_with_a_killed_lab_needs_gangd_and_open_mpi() {
 }
 
 #[test]
-fn needs_root_attacks_and_victims_end_with_a_killed_lab() {
+fn needs_root_attacks_and_victims_end_with_lab() {
     if !gangd_is_there() {
         return;
     }
@@ -209,7 +209,7 @@ fn needs_root_hosts_and_etcd_end_with_a_killed_lab() {
 }
 
 #[test]
-fn needs_root_ranks_in_a_network_end_with_a_killed_lab() {
+fn needs_root_ranks_in_network_end_with_killed_lab() {
     if !gangd_is_there() {
         return;
     }

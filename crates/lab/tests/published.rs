@@ -72,7 +72,7 @@ fn with_paper_experiments_run_to_their_end() {
 
 #[test]
 #[ignore = "nightly: takes a minute, and others are shorter of the same"]
-fn with_paper_experiments_run_to_their_end_under_gangd_need_gangd() {
+fn with_paper_experiments_reach_their_end_need_gangd() {
     if !gangd_is_there() {
         return;
     }
@@ -191,7 +191,7 @@ fn stream_slices_and_noise_under_gangd_need_gangd() {
 }
 
 #[test]
-fn matmul_speedup_and_variance_under_gangd_need_gangd() {
+fn matmul_speedup_and_variance_need_gangd() {
     if !gangd_is_there() {
         return;
     }

@@ -88,7 +88,7 @@ fn what_cannot_be_done_is_said() {
 }
 
 #[test]
-fn the_specification_is_one_table_of_share_and_release_needs_gangd() {
+fn specification_is_a_table_of_promises_needs_gangd() {
     if !gangd_is_there() || !fifo_is_permitted() {
         return;
     }
@@ -227,7 +227,7 @@ fn all_experiments_go_on_from_their_file() {
 }
 
 #[test]
-fn a_terminal_shows_how_far_a_run_is_and_a_pipe_does_not() {
+fn terminal_shows_how_far_a_run_is_a_pipe_does_not() {
     let run = "fill --plain --noisy --runs 2 --rounds 3 --copies 1";
     let piped = lab(run);
     let errors = String::from_utf8_lossy(&piped.stderr);
@@ -246,7 +246,7 @@ fn a_terminal_shows_how_far_a_run_is_and_a_pipe_does_not() {
 }
 
 #[test]
-fn the_demo_is_a_table_and_a_timeline_of_both_ways_needs_gangd() {
+fn demo_is_table_and_timeline_of_both_needs_gangd() {
     if !gangd_is_there() {
         return;
     }

@@ -103,7 +103,7 @@ fn tick_records_every_tick() {
 }
 
 #[test]
-fn compositor_records_every_frame_where_it_is_permitted() {
+fn compositor_records_every_frame_where_permitted() {
     if !lab::fifo_is_permitted() {
         return;
     }

@@ -116,7 +116,7 @@ typedef struct gang_use {
     int64_t mem_used_bytes; /* negative where it is not known */
 } gang_use;
 
-/* What becomes of a job that spans hosts when it loses one. */
+/* Fate of a job that spans hosts when it loses one. */
 typedef enum gang_host_lost {
     GANG_MARK = 1,        /* it goes on, and says which host is lost */
     GANG_SUSPEND_ALL = 2, /* it stands still on all hosts until it is resumed */

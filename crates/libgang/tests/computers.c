@@ -33,7 +33,7 @@ static int start(char **names, int count)
         list[i] = &hosts[i];
     }
     bzero((char *)&id, sizeof id);
-    /* What cannot be is refused, and leaves no job. */
+    /* An impossible list is refused, and leaves no job. */
     wrong = hosts[1];
     wrong_list[0] = list[0];
     wrong_list[1] = &wrong;

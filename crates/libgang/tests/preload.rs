@@ -233,7 +233,7 @@ impl Drop for CallersGroup {
 }
 
 #[test]
-fn needs_root_program_becomes_a_gang_below_the_group_it_was_called_in() {
+fn needs_root_program_is_gang_below_callers_group() {
     if !is_root() {
         return;
     }

@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_leaves_what_it_can_and_says_what_it_cannot() {
+    fn process_leaves_what_it_can_and_names_the_rest() {
         let root = tempfile::tempdir().unwrap();
         let roots = Roots { proc: root.path().join("proc"), sys: root.path().join("sys") };
         assert_eq!(leave_all(&roots).len(), 1, "nothing can be read");

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn much_is_cut_and_what_is_left_running_is_not_waited_for() {
+    fn long_output_is_cut_and_leftovers_are_not_awaited() {
         let (_directory, of) = with("head -c 1000000 /dev/zero; echo end", LONG);
         assert_eq!(of.output("program", &[""; 0], || false).unwrap().len(), OUTPUT_MAX);
         let (_directory, of) = with("sleep 60 & echo $!", LONG);

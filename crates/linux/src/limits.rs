@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_that_another_group_does_not_have_is_lost_there() {
+    fn limit_that_another_group_lacks_is_lost_there() {
         let root = tempfile::tempdir().unwrap();
         let group = |name: &str, limit: &str| {
             let group = root.path().join(name);

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_user_namespace_is_known_by_handle_and_by_number() {
+    fn own_user_namespace_is_known_by_handle_and_number() {
         let (root, own) = (Path::new("/proc"), std::process::id());
         let is_own = |pid, pidfd| is_in_own_user_namespace(root, pid, pidfd).ok();
         assert_eq!(is_own(Some(own), None), Some(true));

@@ -186,8 +186,8 @@ impl Owner {
 }
 
 /// The user who has the files of a process in /proc: its effective user, or root where that one
-/// may not look at it, as with a program that the set-user-ID bit lifts (PR_SET_DUMPABLE). To ask
-/// for it costs a tenth of reading its [`owner`].
+/// may not look at it, as with a set-user-ID program (PR_SET_DUMPABLE). To ask for it costs a tenth
+/// of reading its [`owner`].
 pub fn files_uid(proc_root: &Path, pid: u32) -> Option<u32> {
     fs::metadata(proc_root.join(pid.to_string())).ok().map(|it| it.uid())
 }

@@ -167,7 +167,7 @@ fn limits_rt_time(text: &str) -> bool {
 /// nothing.
 ///
 /// The kernel reads them one after the other without the lock under which they are changed
-/// (`sched_getattr` in kernel/sched/syscalls.c). What it returns may be partly from before a change
+/// (`sched_getattr` in kernel/sched/syscalls.c). The attributes may be partly from before a change
 /// and partly from after it, such as a SCHED_FIFO thread whose children are real-time, too. So they
 /// are read until two readings are the same, and between two of them that lock is waited for.
 pub fn get(tid: u32) -> io::Result<Attributes> {

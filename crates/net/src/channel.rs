@@ -165,8 +165,8 @@ pub struct Channel {
     ready: VecDeque<(Vec<u8>, u64)>,
     ready_frames: u64,
     granted: u64,
-    /// The credit that the peer was told of last.
-    told: u64,
+    /// The credit that the peer was sent last.
+    advertised: u64,
     owes_answer: bool,
 }
 
@@ -192,7 +192,7 @@ impl Channel {
             ready: VecDeque::new(),
             ready_frames: 0,
             granted: config.window,
-            told: config.window,
+            advertised: config.window,
             owes_answer: false,
         }
     }
@@ -355,7 +355,7 @@ impl Channel {
     }
 
     /// Frames of messages that nobody has taken are in the window; those of one that is not whole
-    /// are not, or a long message would never be. What was granted once stays granted.
+    /// are not, or a long message would never be. Credit that was granted once stays granted.
     fn grant(&mut self) {
         let room = self.config.window.saturating_sub(self.ready_frames);
         self.granted = self.granted.max(self.expected + room);
@@ -388,8 +388,8 @@ impl Channel {
             self.asked_ns = Some(now_ns);
             self.again.turns += 1;
         }
-        // Where the peer may have stopped for want of credit, it is told before half of it is new.
-        let has_news = self.granted - self.told >= self.config.window.div_ceil(2);
+        // The peer may have stopped for want of credit, which is sent once half of it is new.
+        let has_news = self.granted - self.advertised >= self.config.window.div_ceil(2);
         if asks || self.owes_answer || has_news {
             self.write(Flags { asks, ..Flags::default() }, self.next(), &[], out);
             return true;
@@ -405,7 +405,7 @@ impl Channel {
         due.chain(self.asks_at_ns()).min()
     }
 
-    /// A sender without credit asks, since what told it of more may be lost.
+    /// A sender without credit asks, since the frame with more of it may be lost.
     fn asks_at_ns(&self) -> Option<u64> {
         let is_stuck = self.sent.is_empty() && !self.waiting.is_empty() && !self.is_held;
         let is_stuck = is_stuck && self.next() >= self.credit;
@@ -433,7 +433,7 @@ impl Channel {
     }
 
     fn write(&mut self, flags: Flags, sequence: u64, payload: &[u8], out: &mut Vec<u8>) {
-        (self.owes_answer, self.told) = (false, self.granted);
+        (self.owes_answer, self.advertised) = (false, self.granted);
         let first = self.expected + 1;
         let seen = self.early.range(first..first + SEEN);
         let seen = seen.fold(0, |bits, (number, _)| bits | 1 << (number - first));

@@ -4,7 +4,7 @@
 //! Problem: no process sees the others. One that waits for a message cannot tell a sender that is
 //! slow from one that waits as well, and its own counters say nothing of messages on their way.
 //!
-//! Approach: at a flush nothing is on its way. What each process does is asked then, one process
+//! Approach: at a flush nothing is on its way. Each process is then asked what it does, one
 //! after the other, so that some may have gone on meanwhile: what waited has taken a message, or
 //! what computed has sent one. Where the counters of all are the same at the next flush, nobody
 //! has. So what all did at the first flush held for all at the same moment.
@@ -42,7 +42,7 @@ pub struct AtFlush {
     pub ready: BTreeSet<Rank>,
 }
 
-/// What two flushes in a row show.
+/// The state of all that two flushes in a row show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// As far as is known.
@@ -179,7 +179,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever is said to be stuck is not reached by any order of sends of the others.
+        /// No order of sends of the others reaches one that is said to be stuck.
         #[test]
         fn nobody_wakes_who_is_stuck(
             all in proptest::collection::vec(
@@ -194,7 +194,7 @@ mod tests {
                     _ => at(Activity::Waits(whom.into_iter().map(Rank).collect()), &[]),
                 },
             )).collect();
-            // Who computes may send to all; who is woken computes.
+            // One that computes may send to all; one that is woken computes.
             let mut awake: BTreeSet<Rank> = all
                 .iter()
                 .filter(|(_, of)| of.activity == Activity::Computes)

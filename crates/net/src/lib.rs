@@ -2,7 +2,7 @@
 //! it carries: as data.
 //!
 //! A [`Channel`] is one end. It takes messages to be sent and frames that have come, and gives
-//! frames to be sent and messages that are complete. Who has it carries the frames, and says what
+//! frames to be sent and messages that are complete. Its owner carries the frames, and says what
 //! time it is. Nothing here has a clock, a socket or memory that others see.
 //!
 //! - [`frame`]: what goes over the medium at once, to the byte.

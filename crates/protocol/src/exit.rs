@@ -30,7 +30,7 @@ mod tests {
     struct Looking(#[source] ClientError);
 
     #[test]
-    fn where_no_daemon_listens_the_code_says_so_whatever_was_being_done() {
+    fn code_without_a_daemon_is_the_same_for_all_actions() {
         let none = || ClientError::NoDaemon { tried: Vec::new() };
         assert_eq!((code(&none()), code(&Looking(none()))), (NO_DAEMON, NO_DAEMON));
         let no_job = ClientError::NoSuchJob { doing: "showing a job".into(), job: 7 };

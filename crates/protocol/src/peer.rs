@@ -16,7 +16,7 @@ use nix::{
 pub const UNSEEN: &str = "gangd does not see the processes of this PID namespace; give the \
                           container a daemon of its own (GANG_SOCKET)";
 
-/// What the kernel noted when the connection was made.
+/// The peer, as the kernel noted it when the connection was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Credentials {
     /// Number of the process, absent for one outside of this process's PID namespace.

@@ -67,7 +67,7 @@ fn a_call_and_its_reply() {
 }
 
 #[test]
-fn errors_of_the_interface_become_errors_that_say_what_to_do() {
+fn errors_of_the_interface_say_what_to_do() {
     let server = Server::replying(r#"{"error":"org.gangd.v1.NoSuchJob","parameters":{"job":7}}"#);
     let error = server.client().suspend(7).unwrap_err();
     assert!(matches!(error, ClientError::NoSuchJob { job: 7, .. }));

@@ -28,8 +28,8 @@
 //! and those of a group within one slot of its widest gang of its quota, as slots cost. Each of
 //! them has slots, unless spanning jobs use the allowance up, or a gang of the same holder comes
 //! first for which there is never room. Others have no less together than without caps. Of quotas
-//! on several groups, one above the other, the least counts alone. What processes of a group use
-//! that are in no gang, and what its gangs fill, the kernel counts, and plans do not.
+//! on several groups, one above the other, the least counts alone. The kernel counts what
+//! processes of a group use that are in no gang, and what its gangs fill; plans do not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -271,7 +271,7 @@ impl Schedule {
         self.allowances.iter().filter(|(_, left)| **left < 0).map(|(&holder, _)| holder)
     }
 
-    /// Users have these caps from now on, in ‰. Who had one keeps what is left of it.
+    /// Users have these caps from now on, in ‰. A user who had one keeps what is left of it.
     pub(crate) fn cap_anew(&mut self, caps: BTreeMap<UserId, u32>) {
         let mut allowances = at_first(&caps, self.topology.len());
         let before = std::mem::take(&mut self.allowances).into_iter();

@@ -42,7 +42,7 @@ use crate::line::{Waiting, Who};
 use crate::matrix::Rows;
 use crate::turn::{self, Turn};
 
-/// What the rows of a list leave of the CPUs that are online.
+/// The CPUs that are online and that the rows of a list leave.
 #[derive(Clone, Copy)]
 pub(crate) struct Left<'a> {
     pub list: &'a List,
@@ -58,16 +58,16 @@ impl Left<'_> {
     }
 }
 
-/// Some who take turns: their least and average virtual time, and their weight.
+/// Of some who take turns: their least and average virtual time, and their weight.
 #[derive(Clone, Copy)]
-pub(crate) struct Standing {
+pub(crate) struct Vtimes {
     least: u128,
     average: u128,
     weight: u128,
 }
 
-impl Standing {
-    pub fn of<'a>(all: &mut [impl BorrowMut<Waiting<'a>>]) -> Option<Standing> {
+impl Vtimes {
+    pub fn of<'a>(all: &mut [impl BorrowMut<Waiting<'a>>]) -> Option<Vtimes> {
         let turn = |it: &mut _| {
             let waiting: &mut Waiting<'a> = BorrowMut::borrow_mut(it);
             Turn { vtime: *waiting.vtime(), ..waiting.turn }
@@ -75,7 +75,7 @@ impl Standing {
         let turns: Vec<Turn> = all.iter_mut().map(turn).collect();
         let weight = turns.iter().map(|turn| turn.weight).sum();
         let least = turns.iter().map(|turn| turn.vtime).min()?;
-        Some(Standing { least, average: turn::average(&turns)?, weight })
+        Some(Vtimes { least, average: turn::average(&turns)?, weight })
     }
 
     /// The least virtual time of one with this turn, in a group of some weight that may be behind
@@ -92,7 +92,7 @@ impl Standing {
 struct Moved {
     rows: Rows,
     by: u128,
-    standing: Standing,
+    vtimes: Vtimes,
 }
 
 /// Bounds the claims of those that are held beside contenders. The longest request is of so many
@@ -100,7 +100,7 @@ struct Moved {
 pub(crate) fn bound(
     held: Vec<&mut Waiting>,
     left: Left,
-    contenders: Option<Standing>,
+    contenders: Option<Vtimes>,
     floor: u128,
     longest: u32,
 ) {
@@ -120,14 +120,14 @@ pub(crate) fn bound(
         let rivals = || before.iter().filter(|it| !it.rows.is_disjoint(&rows));
         let along = rivals().map(|it| it.by).max().unwrap_or(0);
         let behind = |it: &mut &mut Waiting| {
-            let others = contenders.into_iter().chain(rivals().map(|it| it.standing));
+            let others = contenders.into_iter().chain(rivals().map(|it| it.vtimes));
             let bounds = others.map(|others| others.bound(&it.turn, weight, slices));
             bounds.min().unwrap_or(0).saturating_sub(*it.vtime())
         };
         let by = along.max(group.iter_mut().map(behind).min().unwrap_or(0));
         group.iter_mut().for_each(|waiting| *waiting.vtime() += by);
-        if let Some(standing) = Standing::of(&mut group) {
-            before.push(Moved { rows, by, standing });
+        if let Some(vtimes) = Vtimes::of(&mut group) {
+            before.push(Moved { rows, by, vtimes });
         }
     }
 }

@@ -61,7 +61,7 @@ impl Waiting<'_> {
         !self.is_out && self.least() <= there && (is_whole || seating.could_seat(parts))
     }
 
-    /// Who is behind the floor starts there.
+    /// One that is behind the floor starts there.
     pub fn raise_to_floor(&mut self, floor: u128) {
         match &mut self.who {
             Who::Gang { job, .. } => job.raise_to_floor(floor),
@@ -141,7 +141,7 @@ impl<'a> Line<'a> {
         let (held, out): (Vec<_>, Vec<_>) = out.iter_mut().partition(|waiting| waiting.is_held);
         out.into_iter().for_each(|waiting| waiting.raise_to_floor(*floor));
         if let Some(left) = left.filter(|_| !held.is_empty()) {
-            let contenders = claim::Standing::of(contending);
+            let contenders = claim::Vtimes::of(contending);
             claim::bound(held, left, contenders, *floor, longest);
         }
     }

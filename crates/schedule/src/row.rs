@@ -161,7 +161,7 @@ impl Schedule {
         let free = self.topology.set().difference(&cpus_of(&row));
         let kept: BTreeSet<JobId> = row.iter().map(|slot| slot.job).collect();
 
-        // What was charged for this slice already costs nothing more.
+        // A slot that was charged for this slice already costs nothing more.
         let is_new =
             |id: JobId, job: &Job| !kept.contains(&id) && job.charged != Some(current.slice);
         let beyond = self.beyond_caps(is_new);

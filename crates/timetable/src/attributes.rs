@@ -76,14 +76,14 @@ impl Attributes {
     }
 }
 
-/// The attributes of a thread of a wide gang in its slot: the nice value for the highest weight.
-/// Its children have neither.
-pub const WIDE: Attributes = Attributes { reset_on_fork: true, ..Attributes::other(-20) };
+/// The attributes of a thread of an oversubscribed gang in its slot: the nice value for the highest
+/// weight. Its children have neither.
+pub const OVERSUBSCRIBED: Attributes = Attributes { reset_on_fork: true, ..Attributes::other(-20) };
 
-/// Whether a thread has what one of a wide gang has in its slot. Its owner may have chosen any
-/// other nice value there; one of 0 or above says nothing.
-pub fn is_of_wide_slot(now: &Attributes) -> bool {
-    now.nice < 0 && Attributes { nice: WIDE.nice, ..*now } == WIDE
+/// Whether a thread has what one of an oversubscribed gang has in its slot. Its owner may have
+/// chosen any other nice value there; one of 0 or above says nothing.
+pub fn is_of_oversubscribed_slot(now: &Attributes) -> bool {
+    now.nice < 0 && Attributes { nice: OVERSUBSCRIBED.nice, ..*now } == OVERSUBSCRIBED
 }
 
 /// SCHED_FIFO in slot, SCHED_IDLE out of it (sched(7)). The nice value stays what it was: the
@@ -109,7 +109,7 @@ pub(crate) fn at_standing(
             InSlot::Exclusive => {
                 Attributes { nice: original.nice, ..Attributes::fifo(priority::GANG) }
             }
-            InSlot::Wide => WIDE,
+            InSlot::Oversubscribed => OVERSUBSCRIBED,
             InSlot::Uncontended | InSlot::Weighed => *original,
         },
         Standing::Filling | Standing::Paused => {
@@ -124,7 +124,7 @@ pub(crate) fn at_standing(
 ///
 /// A switch changes the policy alone: the kernel keeps the nice value of a thread, whatever its
 /// policy is (sched_setscheduler(2)). So nice values are always their owners', except that of a
-/// wide gang in its slot.
+/// oversubscribed gang in its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
     /// Those that it has without gangd.
@@ -151,8 +151,8 @@ impl Known {
         let of = |attributes: &Attributes| (attributes.policy, attributes.reset_on_fork);
         let elsewhere = self.in_idle_group != self.has_moved;
         let lowered = [self.in_idle_group, elsewhere].map(|in_idle| lowered(&self.own, in_idle));
-        // Of a wide gang in its slot, the owner may have changed the nice value.
-        let known = [self.own, lowered[0], lowered[1], WIDE];
+        // Of an oversubscribed gang in its slot, the owner may have changed the nice value.
+        let known = [self.own, lowered[0], lowered[1], OVERSUBSCRIBED];
         is_raised(now) || known.iter().any(|known| of(known) == of(now)) || *now == self.first_seen
     }
 
@@ -173,8 +173,8 @@ impl Known {
             let is_given = nice != now.nice && !now.policy.is_realtime();
             return is_given.then_some(Attributes { nice, ..*now });
         }
-        let is_unread = *to == WIDE && nice != self.own.nice;
-        let nice = if *to == WIDE { to.nice } else { nice };
+        let is_unread = *to == OVERSUBSCRIBED && nice != self.own.nice;
+        let nice = if *to == OVERSUBSCRIBED { to.nice } else { nice };
         (!is_unread).then_some(Attributes { nice, ..*to })
     }
 
@@ -194,14 +194,14 @@ impl Known {
 }
 
 /// The nice value that its owner wants of a thread that has `now`, and is to have `own` without
-/// gangd. What a wide gang has in its slot is nobody's wish. From there, Linux lets anybody choose
-/// any other value, and then any policy but a real-time one (setpriority(2)). Lower values than the
-/// owner's are thus no wish where the children lose them: nobody keeps what a slot has let him
-/// take.
+/// gangd. The nice value of an oversubscribed gang in its slot is nobody's wish. From there, Linux
+/// lets anybody choose any other value, and then any policy but a real-time one (setpriority(2)).
+/// Lower values than the owner's are thus no wish where the children lose them: nobody keeps what a
+/// slot has let him take.
 fn nice_of_owner(now: &Attributes, own: i32) -> i32 {
     if now.reset_on_fork && !now.policy.is_realtime() {
         now.nice.max(own)
-    } else if now.nice == WIDE.nice {
+    } else if now.nice == OVERSUBSCRIBED.nice {
         own
     } else {
         now.nice
@@ -219,9 +219,9 @@ fn without_realtime(normal: Attributes) -> Attributes {
     if normal.policy.is_realtime() { Attributes::other(normal.nice) } else { normal }
 }
 
-/// The attributes of a thread that lost its own, where another one had `of`. What `of` has beyond
-/// an ordinary thread was given to that thread alone: a real-time policy, a nice value below 0, or
-/// that its children lose both.
+/// The attributes of a thread that lost its own, where another one had `of`. Attributes of `of`
+/// beyond those of an ordinary thread were given to that thread alone: a real-time policy, a nice
+/// value below 0, or that its children lose both.
 pub fn as_default(of: Attributes) -> Attributes {
     let of = without_realtime(of);
     Attributes { nice: of.nice.max(0), reset_on_fork: false, ..of }
@@ -236,15 +236,15 @@ pub fn is_raised(attributes: &Attributes) -> bool {
 /// it [by default](as_default); absent where the thread has nothing of gangd's.
 pub fn released(now: &Attributes, normal: &Attributes) -> Option<Attributes> {
     let normal = without_realtime(*normal);
-    // A thread of a wide gang in its slot is an ordinary one whose children are so without its nice
-    // value, which its owner may have changed.
+    // A thread of an oversubscribed gang in its slot is an ordinary one whose children are so
+    // without its nice value, which its owner may have changed.
     let of = |attributes: &Attributes| (attributes.policy, attributes.reset_on_fork);
-    let wide = of(now) == of(&WIDE) && !normal.reset_on_fork;
+    let oversubscribed = of(now) == of(&OVERSUBSCRIBED) && !normal.reset_on_fork;
     let filling =
         matches!(now.policy, SchedPolicy::Idle | SchedPolicy::Batch) && now.policy != normal.policy;
     let nice = nice_of_owner(now, normal.nice);
-    let given = is_raised(now) || filling || wide;
-    // Its owner chose another policy while it had the nice value of a wide gang.
+    let given = is_raised(now) || filling || oversubscribed;
+    // Its owner chose another policy while it had the nice value of an oversubscribed gang.
     let kept = nice != now.nice && !now.policy.is_realtime();
     match given {
         true => Some(Attributes { nice, ..normal }),
@@ -270,7 +270,7 @@ pub fn before_gangd(now: Attributes, default: Attributes, was_started_here: bool
     // "Reset scheduling policy for child processes").
     let reset = was_started_here && now == Attributes::other(0);
     let default = as_default(default);
-    if now == WIDE || reset {
+    if now == OVERSUBSCRIBED || reset {
         default
     } else if is_raised(&now)
         || (was_started_here && matches!(now.policy, SchedPolicy::Idle | SchedPolicy::Batch))

@@ -85,7 +85,7 @@ enum CommonWeight {
     /// gather on few CPUs. When the kernel places a thread that wakes, it takes a CPU on which only
     /// idle groups run for as good as idle.
     Usual,
-    /// It comes before all others: a wide gang is in its slot.
+    /// It comes before all others: an oversubscribed gang is in its slot.
     Highest,
 }
 
@@ -94,7 +94,7 @@ impl CommonWeight {
         match in_slot {
             InSlot::Exclusive | InSlot::Weighed => CommonWeight::None,
             InSlot::Uncontended => CommonWeight::Usual,
-            InSlot::Wide => CommonWeight::Highest,
+            InSlot::Oversubscribed => CommonWeight::Highest,
         }
     }
 

@@ -49,7 +49,7 @@ pub trait Hands<A> {
     fn give_way(&self, _action: &A) {}
 
     /// A thread that gave way is lowered by an action, if it is raised.
-    fn take_back(&self, _action: &A) {}
+    fn lower_if_raised(&self, _action: &A) {}
 
     /// The time that it is (UTC).
     fn now_ns(&self) -> u64;
@@ -226,7 +226,11 @@ impl<P> Follower<P> {
 
     /// Lowers the threads that gave way when the timetable in force was over, of which nothing was
     /// known then: another follower may have lowered them in between. True where there are any.
-    fn take_back<A: OfThread>(&mut self, over_ns: u64, hands: &impl Hands<A>) -> bool
+    fn lower_those_that_gave_way<A: OfThread>(
+        &mut self,
+        over_ns: u64,
+        hands: &impl Hands<A>,
+    ) -> bool
     where
         P: Deref<Target = Timetable<A>>,
     {
@@ -237,7 +241,7 @@ impl<P> Follower<P> {
             is_late = true;
             let lowers = |action: &&A| action.of_thread() == Some((*tid, false));
             let lowered = self.current.parts.iter().flatten().find(lowers);
-            lowered.into_iter().for_each(|action| hands.take_back(action));
+            lowered.into_iter().for_each(|action| hands.lower_if_raised(action));
         }
         is_late
     }
@@ -261,7 +265,7 @@ impl<P> Follower<P> {
         let newer = next.superseded.iter().filter(|(of, _)| *of > self.current.generation);
         let over_ns = newer.map(|(_, from_ns)| *from_ns).chain([begins_ns]).min();
         let over_ns = over_ns.unwrap_or(begins_ns);
-        if now_ns >= over_ns && self.take_back(over_ns, hands) {
+        if now_ns >= over_ns && self.lower_those_that_gave_way(over_ns, hands) {
             hands.out_of_step();
         }
         if now_ns < begins_ns {
@@ -374,7 +378,7 @@ mod tests {
     #[derive(Default)]
     struct Noted {
         now_ns: std::cell::Cell<u64>,
-        taken_back: std::cell::RefCell<Vec<u32>>,
+        lowered: std::cell::RefCell<Vec<u32>>,
         gave_way: std::cell::RefCell<Vec<u32>>,
         out_of_step: std::cell::Cell<bool>,
     }
@@ -386,9 +390,9 @@ mod tests {
             self.gave_way.borrow_mut().push(of.0);
         }
 
-        fn take_back(&self, of: &Set) {
+        fn lower_if_raised(&self, of: &Set) {
             assert!(!of.1);
-            self.taken_back.borrow_mut().push(of.0);
+            self.lowered.borrow_mut().push(of.0);
         }
 
         fn now_ns(&self) -> u64 {
@@ -456,7 +460,7 @@ mod tests {
         assert_eq!(give_way(&mut follower, &hands, 103 * MS), [1]);
         assert!(give_way(&mut follower, &hands, 105 * MS - 1).is_empty());
         follower.follow(&&two, 105 * MS, &hands);
-        assert!(!hands.out_of_step.get() && hands.taken_back.borrow().is_empty());
+        assert!(!hands.out_of_step.get() && hands.lowered.borrow().is_empty());
         assert_eq!(give_way(&mut follower, &hands, 105 * MS), [1]);
         // One that was superseded has begun: others may have lowered what would be raised.
         let mut three = of_two(3, 118);
@@ -467,18 +471,18 @@ mod tests {
     }
 
     #[test]
-    fn giving_way_after_the_next_timetable_is_out_of_step() {
+    fn giving_way_after_next_timetable_is_out_of_step() {
         let (first, one, two) = (Timetable::default(), of_two(1, 100), of_two(2, 105));
         let (mut follower, hands) = (Follower::new(&first), Noted::default());
         follower.follow(&&one, 104 * MS, &hands);
         // It takes the calls past the beginning of a timetable that comes late.
         hands.now_ns.set(106 * MS);
         assert!(follower.give_way(1, 104 * MS, &hands));
-        assert_eq!(hands.taken_back.take(), [0; 0]);
+        assert_eq!(hands.lowered.take(), [0; 0]);
         follower.follow(&&two, 107 * MS, &hands);
         assert!(hands.out_of_step.get());
         // Another follower may have lowered it before it was raised again.
-        assert_eq!(hands.taken_back.take(), [1]);
+        assert_eq!(hands.lowered.take(), [1]);
     }
 
     #[test]

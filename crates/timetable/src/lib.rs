@@ -24,8 +24,8 @@ mod word;
 
 pub use action::{Action, Control, Group, Signal, Weight};
 pub use attributes::{
-    Attributes, Known, SchedPolicy, WIDE, as_default, before_gangd, is_of_wide_slot, is_raised,
-    lowered, released, released_inheritor,
+    Attributes, Known, OVERSUBSCRIBED, SchedPolicy, as_default, before_gangd,
+    is_of_oversubscribed_slot, is_raised, lowered, released, released_inheritor,
 };
 pub use backend::{Backend, pause};
 pub use compose::{Composition, Gang, Pin, Stretch, compose};

@@ -3,10 +3,10 @@
 //! Problem: the owners of threads change what gangd gives to these, at any moment, and what a
 //! thread has is read some time later. A release gives each thread what its owner wants.
 //!
-//! Approach: of each thread there is what its owner gave it. What it has now and gangd did not give
-//! is its owner's new wish. Threads that are seen for the first time have inherited from their
-//! starters, what gangd gave to these included. CPUs are in [`cpus`], and threads that belong to
-//! other users in [`foreign`].
+//! Approach: of each thread there is what its owner gave it. An attribute that it has now and that
+//! gangd did not give is its owner's new wish. Threads that are seen for the first time have
+//! inherited from their starters, what gangd gave to these included. CPUs are in [`cpus`], and
+//! threads that belong to other users in [`foreign`].
 
 use std::collections::{BTreeMap, BTreeSet};
 

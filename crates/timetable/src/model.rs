@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use gang_schedule::{CpuSet, JobId};
 
 use crate::{
-    Action, Attributes, Backend, Control, Controls, Group, InSlot, Members, Signal, Standing,
-    Thread, WIDE, Weight, Word, is_raised, lowered,
+    Action, Attributes, Backend, Control, Controls, Group, InSlot, Members, OVERSUBSCRIBED, Signal,
+    Standing, Thread, Weight, Word, is_raised, lowered,
 };
 
 /// The controls of a cgroup that were set; the others are absent.
@@ -176,8 +176,11 @@ fn stands(
         _ if in_slot == InSlot::Weighed => untouched,
         Standing::Raised => match in_slot {
             // Its owner may choose a nice value below his own until the next switch.
-            InSlot::Wide => Attributes { nice: WIDE.nice, ..*now } == WIDE && now.nice <= own,
-            // Its nice value counts for nothing, and may still be that of a wide gang.
+            InSlot::Oversubscribed => {
+                Attributes { nice: OVERSUBSCRIBED.nice, ..*now } == OVERSUBSCRIBED
+                    && now.nice <= own
+            }
+            // Its nice value counts for nothing, and may still be that of an oversubscribed gang.
             InSlot::Exclusive => is_raised(now),
             InSlot::Uncontended | InSlot::Weighed => untouched,
         },

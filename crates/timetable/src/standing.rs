@@ -22,7 +22,7 @@ pub enum InSlot {
     Exclusive,
     /// It has more runnable threads than CPUs. SCHED_FIFO would let its first threads keep the
     /// others from ever running, so they stay ordinary ones, of the highest weight.
-    Wide,
+    Oversubscribed,
     /// Nobody else wants a CPU: its threads are as they were without gangd, since there is nobody
     /// to come before.
     Uncontended,
@@ -33,11 +33,11 @@ pub enum InSlot {
 
 impl InSlot {
     pub const ALL: [InSlot; 4] =
-        [InSlot::Exclusive, InSlot::Wide, InSlot::Uncontended, InSlot::Weighed];
+        [InSlot::Exclusive, InSlot::Oversubscribed, InSlot::Uncontended, InSlot::Weighed];
 
     /// Its threads come before all others there.
     pub fn raises_threads(self) -> bool {
-        matches!(self, InSlot::Exclusive | InSlot::Wide)
+        matches!(self, InSlot::Exclusive | InSlot::Oversubscribed)
     }
 }
 

@@ -77,7 +77,7 @@ struct Record {
 /// each two hosts shows how far their clocks may still differ. Needs no daemon.
 #[derive(Debug, Args)]
 struct Merge {
-    /// What gang trace has written, one file or more of each host
+    /// Files that gang trace has written, one or more of each host
     #[arg(required = true, num_args = 2..=256, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Where to write the merged trace; - is standard output

@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_one_host_share_tracks_unless_they_overlap() {
+    fn records_of_a_host_share_tracks_unless_overlapping() {
         let a = record("a", "1", (0, 10));
         let (one_host, trace) = merged(&[a.clone(), later(a.clone(), 8_000)]);
         assert_eq!((one_host.hosts, one_host.widest), (1, None));

@@ -154,7 +154,7 @@ pub const FIGURES: &[Figure] = &[
     figure("owner", "owner", Text, "User who owns the job", |view| text(&*view.owner)).column(
         2,
         "OWNER",
-        (7, 12),
+        (6, 12),
     ),
     figure(
         "class",
@@ -247,7 +247,7 @@ pub const FIGURES: &[Figure] = &[
              runnable threads were on CPUs",
             |view| view.job.coscheduled().map(Real),
         )
-        .column(0, "COSCH%", (6, 6))
+        .column(0, "COSCHED%", (8, 8))
         .ascending()
         .measured()
         .gauge()

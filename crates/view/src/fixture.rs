@@ -2,7 +2,7 @@
 
 use gang_protocol::v1;
 
-/// An interactive job of two CPUs that runs together nearly always.
+/// An interactive job of two CPUs that is coscheduled nearly always.
 pub fn job(id: i64, name: &str) -> v1::Job {
     v1::Job {
         id,
@@ -171,7 +171,7 @@ pub fn cluster() -> v1::Cluster {
         by_root: false,
         class: v1::Class::batch,
         weight: 100,
-        home: "a".into(),
+        registrar: "a".into(),
         cpus: vec![cpus("a", 2), cpus("b", 2)],
         wanted: v1::Wanted::run,
         rows: (0..8).collect(),
@@ -186,7 +186,7 @@ pub fn cluster() -> v1::Cluster {
         id: SPANNING + 1,
         name: "evil\u{1b}[2J".into(),
         owner: "ben".into(),
-        home: "c".into(),
+        registrar: "c".into(),
         cpus: vec![cpus("c", 4), cpus("gone", 1)],
         rows: vec![],
         columns: vec![],

@@ -265,7 +265,7 @@ fn of_daemon(
         (
             "gangd_switch_seconds",
             "Times of the last 1,024 switches by phase: late, after the time asked for; lower, \
-             taking gangs out of slot; raise, lifting the next; skew, first to last thread",
+             taking gangs out of slot; raise, raising the next; skew, first to last thread",
             Gauge,
             phases.into_iter().flat_map(statistics).collect(),
         ),

@@ -144,7 +144,7 @@ impl<'a> Spanning<'a> {
         };
         line(out, "spans", &format!("{}{here}", count(job.cpus.len() as i64, "host")))?;
         let by = if job.by_root { ", by root" } else { "" };
-        line(out, "registered at", &format!("{}{by}", job.home))?;
+        line(out, "registered at", &format!("{}{by}", job.registrar))?;
         line(out, "wanted", &word(&job.wanted))?;
         line(out, "rows of the frame", &self.rows())?;
         if !job.lost.is_empty() {
@@ -229,7 +229,7 @@ mod tests {
     use crate::fixture;
 
     #[test]
-    fn a_job_shows_its_hosts_and_why_one_is_not_as_wanted() {
+    fn job_shows_its_hosts_and_why_one_is_not_as_wanted() {
         let mut cluster = fixture::cluster();
         cluster.jobs[0].missing = Some("a: there is no user ann\u{1b}".into());
         cluster.unreachable = Some("no answer".into());

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_is_shortened_to_the_terminal_and_only_there() {
+    fn long_name_is_shortened_on_a_terminal_alone() {
         let long = "x".repeat(100);
         let table = render(&COLUMNS, &rows(&[&long, "流れ".repeat(30).as_str()]), Some(30));
         for line in table.lines() {

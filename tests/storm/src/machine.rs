@@ -25,15 +25,15 @@ pub struct Thread {
     pub own_cpus: CpuSet,
     /// A real-time parent started it: it lost its nice value (sched(7)).
     pub lost_nice: bool,
-    /// What the first thread of a job had that a member of it started this one in: which of them it
-    /// would have had, nobody can tell of one that lost its nice value.
+    /// Attributes of the first thread of a job that a member of it started this one in: which of
+    /// them it would have had, nobody can tell of one that lost its nice value.
     pub normal: Vec<Attributes>,
     /// The same of CPUs: those of a slot may be those that its parent chose.
     pub normal_cpus: Vec<CpuSet>,
     /// Attributes that it may have had as it was started, or first seen.
     pub at_start: Vec<Attributes>,
-    /// What it had before its owner chose what no daemon has read yet: a release cannot tell a
-    /// policy that was chosen in a slot from what gangd gave.
+    /// Its attributes before its owner chose others that no daemon has read yet: a release cannot
+    /// tell a policy that was chosen in a slot from what gangd gave.
     pub unread: Vec<Attributes>,
     /// Its owner has changed it since it was read.
     pub is_unread: bool,
@@ -164,7 +164,7 @@ pub struct Machine {
 pub struct Roster {
     pub leaving: BTreeSet<u32>,
     pub expected: Vec<u32>,
-    /// What threads have of their own that are going to come.
+    /// The own attributes of threads that are going to come.
     pub expected_own: BTreeMap<u32, Attributes>,
     /// Of a job without a cgroup.
     pub tree: Vec<u32>,
@@ -279,7 +279,7 @@ impl Machine {
         // A child of one that has not got its nice value back looks the same.
         let was_reset = reset || (lost_nice && now == Attributes::other(0));
         let normal = parent.and_then(|tid| Some(default_of(self.record_of(tid)?.normal.into())));
-        // What its parent has of its own it gets by fork alone.
+        // By fork alone it gets what its parent has of its own.
         let of_parent = thread.normal.iter().copied().chain(lost_nice.then_some(thread.own));
         // Of what it may have, its nice value is a child's too, unless that is lost.
         let with_nice =
@@ -289,8 +289,8 @@ impl Machine {
         let by_default = of_parent.chain(normal);
         // A nice value below 0 stays unless it is lost, whatever becomes of the policy.
         let kept = |it| [it, Attributes { nice: thread.own.nice, ..it }];
-        // One of 0 or above that was chosen in the slot of a wide gang is a child's, too: the
-        // kernel takes those below 0 alone.
+        // One of 0 or above that was chosen in the slot of an oversubscribed gang is a child's,
+        // too: the kernel takes those below 0 alone.
         let of_slot = (!reset).then_some(Attributes { nice: now.nice, ..thread.own });
         let normal: Vec<Attributes> = by_default.flat_map(kept).chain(of_slot).collect();
         let at_start = normal.iter().copied().chain([thread.own]).collect();
@@ -453,7 +453,7 @@ impl Machine {
     /// Whether what is on file of a job says that it has a thread.
     fn is_on_file(&self, record: &Record, pid: u32, tid: u32) -> bool {
         let Some(process) = self.processes.get(&pid) else { return false };
-        // What a process starts while it is on its way is released with it.
+        // Children that a process starts while it is on its way are released with it.
         let is_coming = record.coming.is_some_and(|first| self.ancestors(pid).contains(&first));
         is_coming
             || match &record.placement {

@@ -1,6 +1,6 @@
 //! The events of a storm, as lines of text.
 //!
-//! A line is the name of an event and two numbers. What they choose depends on what is there then,
+//! A line is the name of an event and two numbers. The numbers choose by what is there then,
 //! so that a script stays one when lines are taken out of it.
 
 use std::fmt::Write;
@@ -54,7 +54,7 @@ kinds! {
     // The survey's findings.
     Use "use" 8,
     Idle "idle" 8,
-    Widen "widen" 3,
+    Oversubscribe "oversubscribe" 3,
     Bustle "bustle" 4,
     // Requests.
     Register "register" 10,

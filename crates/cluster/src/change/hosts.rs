@@ -126,7 +126,7 @@ impl Drafting<'_> {
         let has_no_part =
             |it: &Entries| it.decode(columns_max).is_ok_and(|(it, _)| !it.cpus.contains_key(&me));
         // A job that is killed waits for a host that is lost, until that is back or has left. Its
-        // home may be one that has no part of it.
+        // registrar may be one that has no part of it.
         let ends_with_it = |it: &Entries| {
             let is_killed = it.wanted == Wanted::Kill && it.rows.is_empty();
             is_killed && (it.lost().contains(&me) || has_no_part(it))

@@ -129,7 +129,7 @@ impl Drafting<'_> {
     /// The entries of a job that a user may change.
     fn permitted(&self, id: JobId, by: &By) -> Result<Entries, Refused> {
         let view = self.from.view;
-        let (Some((home, job)), Some(entries)) = (view.job(id), view.entries(id)) else {
+        let (Some((registrar, job)), Some(entries)) = (view.job(id), view.entries(id)) else {
             return Err(self.no_job(id));
         };
         let is_owner = match self.settings.users {
@@ -141,10 +141,10 @@ impl Drafting<'_> {
         }
         // A user of the same name may be somebody else where the job's owner has no part; and a
         // number that has no login is another one's on each host.
-        let is_home = home == self.from.host;
+        let is_registrar = registrar == self.from.host;
         let is_nameless =
             self.settings.users == Users::Name && job.owner.name.starts_with(NAMELESS);
-        let is_here = is_home || (job.cpus.contains_key(self.from.host) && !is_nameless);
+        let is_here = is_registrar || (job.cpus.contains_key(self.from.host) && !is_nameless);
         if by.uid != 0 && !is_here {
             return Err(Refused::NotHere(id));
         }
@@ -154,8 +154,8 @@ impl Drafting<'_> {
     /// The reason why there is no such job: one whose records cannot be read is there all the same.
     fn no_job(&self, id: JobId) -> Refused {
         let view = self.from.view;
-        let home = view.entries(id).map(|entries| entries.from.clone());
-        let record = home.map(|host| Key::Job { host, job: id });
+        let registrar = view.entries(id).map(|entries| entries.from.clone());
+        let record = registrar.map(|host| Key::Job { host, job: id });
         let keys = record.into_iter().chain([Key::Entries(id)]);
         let fault = keys.map(|key| view.keys().of(&key)).find_map(|key| {
             let fault = view.fault(&key)?.clone();
@@ -274,8 +274,10 @@ impl Drafting<'_> {
         let host = self.from.host.to_owned();
         // A record of this host goes, whichever host the entries name.
         let has_record = view.record(&host, id).is_some();
-        if let Some((home, _)) = view.job(id).filter(|(home, _)| *home != host && !has_record) {
-            return Err(Refused::OfOtherHost { job: id, host: home.to_owned() });
+        if let Some((registrar, _)) =
+            view.job(id).filter(|(registrar, _)| *registrar != host && !has_record)
+        {
+            return Err(Refused::OfOtherHost { job: id, host: registrar.to_owned() });
         }
         let entries = view.entries(id).filter(|entries| entries.from == host);
         if !has_record && entries.is_none() {

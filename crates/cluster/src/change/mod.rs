@@ -28,7 +28,7 @@ use gang_schedule::{
 
 use crate::{
     keys::{FIRST_JOB, Key, Keys},
-    record::{Alive, Fault, Host, Job, Settings, State, Wanted, encode},
+    record::{Alive, ClusterSettings, Fault, Host, Job, State, Wanted, encode},
     store::{BYTES_MAX, Condition, Op, Revision, Txn},
     view::View,
 };
@@ -195,7 +195,7 @@ pub struct Inputs<'a> {
 }
 
 /// The transactions of a new cluster's first records. It fails where there is a cluster already.
-pub fn init(keys: &Keys, settings: &Settings) -> Result<Txn, Refused> {
+pub fn init(keys: &Keys, settings: &ClusterSettings) -> Result<Txn, Refused> {
     let settings_key = keys.of(&Key::Settings);
     Matrix::new(settings.config(), settings.rows).map_err(Refused::Matrix)?;
     let (next_job, lead_ns, frame) = (FIRST_JOB, LEAD_LEAST_NS, settings.rows);
@@ -262,7 +262,7 @@ fn resign(from: Inputs) -> Draft {
 /// The registry as a change finds it, and what the change writes.
 struct Drafting<'a> {
     from: Inputs<'a>,
-    settings: &'a Settings,
+    settings: &'a ClusterSettings,
     state: &'a State,
     modified: Revision,
     matrix: &'a Matrix,

@@ -104,9 +104,9 @@ impl Drafting<'_> {
             let key = Key::Job { host: entries.from.clone(), job: *id };
             // A record that cannot be read is there all the same.
             let is_unreadable = view.fault(&view.keys().of(&key)).is_some();
-            let has_home = view.hosts().contains_key(&entries.from)
+            let has_registrar = view.hosts().contains_key(&entries.from)
                 || view.fault_of_host(&entries.from).is_some();
-            (view.job(*id).is_none() && !is_unreadable) || !has_home
+            (view.job(*id).is_none() && !is_unreadable) || !has_registrar
         };
         let Some((id, _)) = view.all_entries().find(is_abandoned) else { return Ok(false) };
         self.clear(id)?;

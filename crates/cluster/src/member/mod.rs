@@ -453,7 +453,7 @@ impl Member {
     }
 
     /// The registry can be reached: it is to be read.
-    pub fn found(&mut self) {
+    pub fn is_reachable(&mut self) {
         if self.link == Link::Away {
             self.link = Link::Reading;
         }

@@ -7,7 +7,7 @@ use gang_schedule::{CpuSet, JobId};
 
 use super::{Link, Member, Now};
 use crate::change::Refused;
-use crate::record::{Alive, Entries, Fault, Host, Job, Settings, State};
+use crate::record::{Alive, ClusterSettings, Entries, Fault, Host, Job, State};
 use crate::store::Revision;
 
 /// People see hosts as they were so long ago at most.
@@ -20,7 +20,7 @@ pub struct Overview {
     pub is_up: bool,
     pub revision: Revision,
     /// Absent where the registry has no such cluster, or was not read yet.
-    pub settings: Option<Settings>,
+    pub settings: Option<ClusterSettings>,
     pub state: Option<State>,
     /// The host that adjusts, if any.
     pub adjuster: Option<String>,
@@ -47,8 +47,8 @@ pub struct HostSeen {
 /// A job of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobSeen {
-    /// The host at which it was registered.
-    pub home: String,
+    /// The host at which it was registered, which has its record.
+    pub registrar: String,
     pub record: Job,
     pub entries: Entries,
     /// Empty where it has no entries, or these cannot be.
@@ -69,7 +69,7 @@ impl Member {
         self.is_looked_at |= self.link == Link::Up && !is_new;
     }
 
-    /// What [`Member::look`] asked for was read, or cannot be.
+    /// The look that [`Member::look`] asked for was taken, or cannot be.
     pub fn has_looked(&self) -> bool {
         !self.is_looked_at || self.link != Link::Up
     }
@@ -82,7 +82,7 @@ impl Member {
             let alive = self.alive.get(name).cloned();
             (name.clone(), HostSeen { record: record.clone(), alive })
         };
-        let job = |(job, home, record): (JobId, &str, &Job)| {
+        let job = |(job, registrar, record): (JobId, &str, &Job)| {
             let entries = view.entries(job)?.clone();
             let placement = view.matrix().and_then(|matrix| matrix.placement(job));
             let on = |(host, cpus): (&HostId, &CpuSet)| {
@@ -95,8 +95,8 @@ impl Member {
             };
             let (lost, awaited) = (named(entries.lost()), named(entries.awaited()));
             let rows = placement.map_or_else(Rows::new, |of| of.rows.clone());
-            let (home, record) = (home.to_owned(), record.clone());
-            Some((job, JobSeen { home, record, entries, rows, cpus, lost, awaited }))
+            let (registrar, record) = (registrar.to_owned(), record.clone());
+            Some((job, JobSeen { registrar, record, entries, rows, cpus, lost, awaited }))
         };
         Overview {
             is_up: self.is_up(),

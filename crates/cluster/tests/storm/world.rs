@@ -8,7 +8,8 @@ use gang_cluster::change::{By, Draft, Granted, Inputs, Refused, Wish, draft, ini
 use gang_cluster::keys::{Key, Keys};
 use gang_cluster::member::{Identity, Member, Note, Now, Observation, Request, Ticket};
 use gang_cluster::record::{
-    Alive, Clock, Entries, Host, Job, OnHostLost, Owner, Settings, Users, Wanted, decode, numbers,
+    Alive, Clock, ClusterSettings, Entries, Host, Job, OnHostLost, Owner, Users, Wanted, decode,
+    numbers,
 };
 use gang_cluster::store::{Event, Op, Outcome, Revision, Txn};
 use gang_cluster::timeline::{Step, Timeline};
@@ -216,8 +217,8 @@ pub fn run(seed: u64, is_traced: bool) -> Tally {
 const LOST_AFTER_MS: u64 = 30_000;
 
 /// Of half of the seeds users share, of the others programs do.
-fn settings(seed: u64) -> Settings {
-    Settings {
+fn settings(seed: u64) -> ClusterSettings {
+    ClusterSettings {
         id: "storm".to_owned(),
         slice_ns: SLICE_NS,
         rows: 16,
@@ -376,7 +377,7 @@ impl World {
             host.member.lost();
         } else if !is_cut && !host.is_connected {
             host.is_connected = true;
-            host.member.found();
+            host.member.is_reachable();
         }
         if host.is_connected {
             if !self.etcd.keep_alive(&host.name, now_ns) {
@@ -870,12 +871,12 @@ impl World {
                 self.ask(at, Wish::Set { job, class: None, weight, by });
             }
             15..19 => {
-                let Some((job, home, _)) = self.any_job() else { return };
+                let Some((job, registrar, _)) = self.any_job() else { return };
                 if self.rng.u32(0..3) == 0 {
-                    self.ask(home, Wish::Remove { job });
+                    self.ask(registrar, Wish::Remove { job });
                 } else if let Some((_, record)) = self.reference.job(job) {
                     let nonce = record.nonce.clone();
-                    self.end(home, &nonce);
+                    self.end(registrar, &nonce);
                     if self.hosts.iter().any(|it| it.said.contains_key(&job)) {
                         self.tally.count("waits for a part");
                     }

@@ -40,7 +40,7 @@ fn changes_are_planned_with_but_not_too_often() {
 }
 
 #[test]
-fn job_that_has_all_of_a_cpuset_has_all_as_it_changes() {
+fn job_with_all_of_a_cpuset_has_all_as_it_changes() {
     let mut core = in_state(State::Present);
     core.saw_cpuset(JOB, cpus("9")).unwrap();
     assert!(core.jobs()[&JOB].home.as_ref().is_some_and(|home| home.cpuset.is_none()), "not all");
@@ -57,7 +57,7 @@ fn job_that_has_all_of_a_cpuset_has_all_as_it_changes() {
 }
 
 #[test]
-fn job_without_its_cpus_is_with_the_rest_and_says_why() {
+fn job_without_its_cpus_joins_rest_and_says_why() {
     let mut core = in_state(State::Present);
     core.change(JOB, |spec, _| spec.min_cpus = 2).unwrap();
     reads(&mut core, 0, "3");

@@ -17,7 +17,7 @@ fn reads(core: &mut Conductor, after_ns: u64, quota: Option<Quota>) {
 }
 
 #[test]
-fn changes_of_a_quota_are_planned_with_but_not_too_often() {
+fn quota_changes_enter_plans_but_not_too_often() {
     let mut core = in_state(State::Present);
     assert_eq!(core.jobs()[&JOB].spec.quota, None);
     reads(&mut core, 0, quota(500));

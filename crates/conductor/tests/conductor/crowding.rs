@@ -77,7 +77,7 @@ fn gangs_within_the_time_of_an_edge_take_turns() {
 }
 
 #[test]
-fn larger_one_of_two_takes_no_turns_until_it_is_smaller() {
+fn larger_of_two_takes_no_turns_until_smaller() {
     use Eligibility::{Asleep, TakesTurns, TooManyThreads};
     let mut core = two_gangs([3_000, 2_000]);
     assert!(plans(&mut core, 0).notes.contains(&Note::Crowded(JOB)));
@@ -114,7 +114,7 @@ fn is_crowded(core: &Conductor) -> bool {
 }
 
 #[test]
-fn crowded_job_takes_turns_again_once_the_other_has_ended() {
+fn crowded_job_runs_again_once_the_other_has_ended() {
     let mut core = two_gangs([3_000, 2_000]);
     plans(&mut core, 0);
     reads(&mut core, JOB, PID, 3_000);
@@ -140,7 +140,7 @@ fn crowded_job_that_does_not_fit_alone_stays_so() {
 }
 
 #[test]
-fn crowded_job_takes_turns_again_once_the_other_takes_none() {
+fn crowded_job_runs_again_once_other_takes_no_turns() {
     for how in ["suspended", "none", "crowded"] {
         let mut core = two_gangs([3_000, 2_000]);
         plans(&mut core, 0);
@@ -160,7 +160,7 @@ fn crowded_job_takes_turns_again_once_the_other_takes_none() {
 }
 
 #[test]
-fn crowded_job_takes_turns_again_once_actions_take_less() {
+fn crowded_job_runs_again_once_actions_take_less() {
     let mut core = two_gangs([1_500, 1_200]);
     core.saw_cost(NOW.monotonic_ns, || Some(2_000));
     plans(&mut core, 0);
@@ -173,7 +173,7 @@ fn crowded_job_takes_turns_again_once_actions_take_less() {
 }
 
 #[test]
-fn crowded_job_takes_turns_again_once_an_edge_has_more_time() {
+fn crowded_job_runs_again_once_edge_has_more_time() {
     let mut core = two_gangs([3_000, 2_000]);
     plans(&mut core, 0);
     set(&mut core, |settings| settings.limits.edge_ns += 300_000);
@@ -195,7 +195,7 @@ fn action_that_takes_longer_leaves_room_for_fewer() {
 }
 
 #[test]
-fn job_over_the_limit_keeps_others_raised_while_it_uses_cpu() {
+fn job_over_limit_keeps_others_raised_while_busy() {
     let mut core = two_gangs([12_000, 100]);
     let are_left_to_linux = |core: &mut Conductor, after_ms: u64| {
         (0..10).for_each(|_| core.count(later(after_ms), &Counted::default()));
@@ -248,7 +248,7 @@ fn gang_again_in_no_timetable_is_paused_at_once() {
 }
 
 #[test]
-fn gang_with_too_many_threads_is_lowered_though_no_row_has_it() {
+fn gang_with_too_many_threads_is_lowered_without_row() {
     for fill in [true, false] {
         let mut core = conductor_of(Config { fill, ..Config::default() }, false);
         let mut wanted = candidate(4);

@@ -200,7 +200,7 @@ fn same_inputs_have_same_effects() {
 }
 
 #[test]
-fn threads_that_the_kernel_would_end_are_raised_without_real_time() {
+fn threads_with_rt_limit_rise_without_real_time() {
     let mut core = in_state(State::Present);
     let members = |core: &mut Conductor, is_limited| {
         let reading = core.reading(JOB).unwrap();

@@ -80,7 +80,7 @@ fn gang_that_stands_still_or_sleeps_does_not_wait() {
 }
 
 #[test]
-fn job_of_slurm_does_not_wait_for_gangs_of_its_owner_that_have_no_limit() {
+fn slurm_job_waits_for_no_gangs_without_a_limit() {
     for (other, waits) in [(None, false), (Some("7"), false), (Some("8"), true)] {
         let (mut core, jobs) = with_gangs(&[4, 4]);
         for (id, slurm_job) in jobs.iter().zip([Some("7"), other]) {

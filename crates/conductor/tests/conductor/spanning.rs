@@ -141,7 +141,7 @@ fn part_without_entries_is_left_to_linux() {
 }
 
 #[test]
-fn part_waits_for_entries_to_come_and_for_none_that_are_over() {
+fn part_waits_for_entries_to_come_not_for_past_ones() {
     let mut core = with_part("a");
     let [now, soon, later] = [0, 400, 800].map(|ms| slice_of(&core, after(ms * MS)));
     let none = |from_slice| AgreedEntries { from_slice, frame: 1, entries: Vec::new() };
@@ -175,7 +175,7 @@ fn part_enters_once() {
 }
 
 #[test]
-fn number_comes_back_once_no_timetable_has_its_earlier_part() {
+fn number_is_free_once_no_timetable_has_its_part() {
     let mut core = with_part("a");
     let from = slice_of(&core, NOW);
     core.follow_entries(vec![entries(from, "a", &[0, 1, 2, 3])]).unwrap();
@@ -241,7 +241,7 @@ fn parts_count_against_the_limits_of_their_user() {
 }
 
 #[test]
-fn cpus_of_parts_count_against_the_limit_of_their_user() {
+fn cpus_of_parts_count_for_the_limit_of_their_user() {
     let mut core = conductor();
     set(&mut core, |it| it.limits.cpus_per_user = 5);
     let mut enter = |at| core.enter_part(NOW, Part { job: JobId(PART.0 + at), ..part("a") });
@@ -280,7 +280,7 @@ fn restored_part_spans() {
 }
 
 #[test]
-fn first_open_slice_is_to_come_and_beyond_plans_that_stand() {
+fn first_open_slice_is_beyond_plans_that_stand() {
     let mut core = with_part("a");
     let from = slice_of(&core, NOW);
     for (at, took_ns) in (0..400_000).step_by(137).zip([3 * MS, 50_000, 1000].into_iter().cycle()) {
@@ -318,7 +318,7 @@ fn class_and_weight_of_a_part_change() {
 }
 
 #[test]
-fn load_beside_parts_counts_local_gangs_with_their_cpus() {
+fn load_beside_parts_counts_cpus_of_local_gangs() {
     let mut core = with_part("a");
     assert_eq!(core.load_beside_spanning(), (0, BTreeMap::new()));
     let local = core.register(NOW, candidate(3)).unwrap();
@@ -330,7 +330,7 @@ fn load_beside_parts_counts_local_gangs_with_their_cpus() {
 }
 
 #[test]
-fn part_without_its_cpus_has_no_slot_until_they_are_back() {
+fn part_without_its_cpus_has_no_slot_until_they_come() {
     let mut core = with_part("a");
     let from = slice_of(&core, NOW);
     core.follow_entries(vec![entries(from, "a", &[0, 1, 2, 3])]).unwrap();

@@ -119,7 +119,7 @@ fn placements_of_a_move(core: &mut Conductor, to: &Placement) -> [Placement; 2] 
 }
 
 #[test]
-fn each_moment_does_in_each_state_what_the_table_says() {
+fn each_moment_in_each_state_does_as_in_the_table() {
     for state in State::ALL {
         for moment in Moment::ALL {
             let mut core = in_state(state);
@@ -167,7 +167,7 @@ fn a_job_that_is_not_there_is_named_at_every_moment() {
 }
 
 #[test]
-fn the_record_says_where_a_job_is_before_anything_is_done() {
+fn record_says_who_comes_and_leaves_before_it_does() {
     let mut core = in_state(State::Registered);
     let filed = core.attach(NOW, JOB, home(cgroup()), (PID, STARTED)).unwrap().unwrap();
     assert_eq!(filed.coming, Some((PID, STARTED)), "on file before it moves");

@@ -184,7 +184,7 @@ fn known_threads_stay_beyond_the_thread_limit() {
 /// The kernel reads the attributes of a thread one after the other, and somebody may change them
 /// meanwhile.
 #[test]
-fn thread_in_the_middle_of_a_switch_wishes_nothing_needs_fifo() {
+fn thread_in_mid_switch_wishes_nothing_needs_fifo() {
     const READS: usize = 100_000;
     // Long beside a switch, so that no second one is met by chance.
     const BETWEEN_SWITCHES: Duration = Duration::from_micros(10);
@@ -309,7 +309,7 @@ fn owners_are_read_of_processes_alone() {
 }
 
 #[test]
-fn each_of_many_processes_that_changes_owner_is_found() {
+fn each_of_many_processes_with_new_owner_is_found() {
     let processes: Vec<Parked> = (0..200).map(|_| Parked::ordinary()).collect();
     let processes: Vec<&Parked> = processes.iter().collect();
     let pids = sorted(&processes);

@@ -45,7 +45,7 @@ const ROUND_ROBIN: Attributes =
     Attributes { policy: SchedPolicy::RoundRobin, reset_on_fork: false, ..Attributes::fifo(1) };
 
 #[test]
-fn needs_root_rival_runs_before_a_thread_that_gave_way() {
+fn needs_root_rival_runs_before_one_that_gave_way() {
     if !may_be_realtime() {
         return;
     }
@@ -95,7 +95,7 @@ fn needs_root_rival_runs_before_a_thread_that_gave_way() {
 }
 
 #[test]
-fn needs_root_threads_that_are_not_raised_give_no_way() {
+fn needs_root_unraised_threads_give_no_way() {
     if !may_be_realtime() {
         return;
     }

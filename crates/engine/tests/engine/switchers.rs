@@ -281,8 +281,8 @@ impl Kernel for Slow {
         self.kernel.give_way(bound)
     }
 
-    fn take_back(&self, bound: &Bound) -> std::io::Result<()> {
-        self.kernel.take_back(bound)
+    fn lower_if_raised(&self, bound: &Bound) -> std::io::Result<()> {
+        self.kernel.lower_if_raised(bound)
     }
 }
 

@@ -453,7 +453,7 @@ impl Stage {
         }
         let group = self.kernel.with_model(|model| model.group(Group::All));
         let expected = match row {
-            _ if row.contains(&InSlot::Wide) => Some(Weight::Highest),
+            _ if row.contains(&InSlot::Oversubscribed) => Some(Weight::Highest),
             _ if row.contains(&InSlot::Uncontended) => Some(Weight::Usual),
             _ => None,
         };

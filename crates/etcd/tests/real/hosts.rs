@@ -7,7 +7,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use gang_cluster::change::{Granted, Refused, Wish};
 use gang_cluster::keys::Keys;
 use gang_cluster::member::{Identity, Member, Note, Now, Observation};
-use gang_cluster::record::{Clock, Job, OnHostLost, Owner, Settings, Users, numbers};
+use gang_cluster::record::{Clock, ClusterSettings, Job, OnHostLost, Owner, Users, numbers};
 use gang_cluster::store::Bound;
 use gang_etcd::{Address, Ask, Driver, Find, Host, InitError, init};
 use gang_harness::etcd::Etcd;
@@ -142,8 +142,8 @@ impl Running {
     }
 }
 
-pub fn settings() -> Settings {
-    Settings {
+pub fn settings() -> ClusterSettings {
+    ClusterSettings {
         id: "test".to_owned(),
         slice_ns: SLICE_NS,
         rows: 16,
@@ -173,7 +173,7 @@ pub fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
 }
 
-pub fn found(runtime: &Runtime, etcd: &Etcd) -> Result<(), InitError> {
+pub fn init_cluster(runtime: &Runtime, etcd: &Etcd) -> Result<(), InitError> {
     let keys = Keys::new("test").unwrap();
     wait_for("etcd answers", || match runtime.block_on(init(&address(etcd), &keys, &settings())) {
         Err(InitError::Etcd { .. }) => None,

@@ -9,14 +9,14 @@ use gang_etcd::InitError;
 use gang_harness::etcd::Etcd;
 use gang_harness::{wait_for, wait_until};
 
-use crate::hosts::{Running, SLICE_NS, address, found, job, runtime};
+use crate::hosts::{Running, SLICE_NS, address, init_cluster, job, runtime};
 
 #[test]
 fn hosts_share_one_matrix_and_outlive_etcd() {
     let Some(mut etcd) = Etcd::start() else { return };
     let runtime = runtime();
-    found(&runtime, &etcd).expect("a new cluster");
-    assert!(matches!(found(&runtime, &etcd), Err(InitError::Exists)));
+    init_cluster(&runtime, &etcd).expect("a new cluster");
+    assert!(matches!(init_cluster(&runtime, &etcd), Err(InitError::Exists)));
     let hosts = ["a", "b", "c"].map(|name| Running::start(&runtime, address(&etcd), name, 4));
     let [a, b, c] = &hosts;
     wait_until("all hosts join", || hosts.iter().all(Running::is_in));
@@ -71,7 +71,7 @@ fn hosts_share_one_matrix_and_outlive_etcd() {
 fn job_of_a_host_that_dies_stands_still() {
     let Some(etcd) = Etcd::start() else { return };
     let runtime = runtime();
-    found(&runtime, &etcd).expect("a new cluster");
+    init_cluster(&runtime, &etcd).expect("a new cluster");
     let a = Running::start(&runtime, address(&etcd), "a", 4);
     let other = crate::hosts::runtime();
     let b = Running::start(&other, address(&etcd), "b", 4);

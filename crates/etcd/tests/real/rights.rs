@@ -6,13 +6,13 @@ use gang_etcd::{Address, commit, permit_host, user_of};
 use gang_harness::etcd::Etcd;
 use gang_harness::wait_until;
 
-use crate::hosts::{Running, address, found, job, runtime};
+use crate::hosts::{Running, address, init_cluster, job, runtime};
 
 #[test]
 fn host_writes_only_what_is_its_own() {
     let Some(etcd) = Etcd::start() else { return };
     let runtime = runtime();
-    found(&runtime, &etcd).expect("a new cluster");
+    init_cluster(&runtime, &etcd).expect("a new cluster");
     let address = address(&etcd);
     runtime.block_on(async {
         let mut root = address.connect().await.expect("a connection");

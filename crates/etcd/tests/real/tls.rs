@@ -79,7 +79,7 @@ const LATER: i32 = 2090;
 const PAST: i32 = 2020;
 
 #[test]
-fn etcd_knows_hosts_by_their_certificates_and_expired_ones_are_said() {
+fn etcd_knows_hosts_by_certificates_expired_are_said() {
     let signer = Signer::new();
     signer.sign("etcd", "etcd", LATER);
     signer.sign("root", "root", LATER);

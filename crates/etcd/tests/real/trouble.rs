@@ -11,14 +11,14 @@ use gang_harness::etcd::Etcd;
 use gang_harness::{wait_for, wait_until};
 use gang_schedule::JobId;
 
-use crate::hosts::{Running, address, found, job, runtime, settings};
+use crate::hosts::{Running, address, init_cluster, job, runtime, settings};
 
 #[test]
-fn full_etcd_costs_no_slot_and_takes_changes_once_it_has_room() {
+fn full_etcd_costs_no_slot_and_recovers_with_room() {
     let quota = ["--quota-backend-bytes", "2097152"].map(Into::into).to_vec();
     let Some(etcd) = Etcd::with(quota) else { return };
     let runtime = runtime();
-    found(&runtime, &etcd).expect("a new cluster");
+    init_cluster(&runtime, &etcd).expect("a new cluster");
     let [a, b] = ["a", "b"].map(|name| Running::start(&runtime, address(&etcd), name, 4));
     wait_until("both join", || a.is_in() && b.is_in());
     let id = a.register(&job("one", &[("a", 1), ("b", 1)]));
@@ -72,7 +72,7 @@ fn full_etcd_costs_no_slot_and_takes_changes_once_it_has_room() {
 fn registry_of_too_much_costs_no_slot_and_says_so() {
     let Some(etcd) = Etcd::start() else { return };
     let runtime = runtime();
-    found(&runtime, &etcd).expect("a new cluster");
+    init_cluster(&runtime, &etcd).expect("a new cluster");
     let keys = Keys::new("test").unwrap();
     let put = |key: String, value: String| {
         let ops = vec![Op::Put { key, value, leased: false }];
@@ -120,10 +120,10 @@ fn registry_of_too_much_costs_no_slot_and_says_so() {
 }
 
 #[test]
-fn two_clusters_in_one_etcd_know_nothing_of_each_other() {
+fn two_clusters_in_one_etcd_do_not_see_each_other() {
     let Some(etcd) = Etcd::start() else { return };
     let runtime = runtime();
-    found(&runtime, &etcd).expect("a new cluster");
+    init_cluster(&runtime, &etcd).expect("a new cluster");
     let other = Keys::new("other").unwrap();
     runtime.block_on(init(&address(&etcd), &other, &settings())).expect("another cluster");
     let start = |cluster: &str, host: &str| {
@@ -149,10 +149,10 @@ fn two_clusters_in_one_etcd_know_nothing_of_each_other() {
 }
 
 #[test]
-fn host_leaves_once_its_jobs_and_its_daemon_have_ended() {
+fn host_leaves_once_jobs_and_daemon_have_ended() {
     let Some(etcd) = Etcd::start() else { return };
     let runtime = runtime();
-    found(&runtime, &etcd).expect("a new cluster");
+    init_cluster(&runtime, &etcd).expect("a new cluster");
     let keys = Keys::new("test").unwrap();
     let a = Running::start(&runtime, address(&etcd), "a", 4);
     let other = crate::hosts::runtime();
@@ -181,7 +181,7 @@ fn host_leaves_once_its_jobs_and_its_daemon_have_ended() {
 fn two_lost_homes_leave_together() {
     let Some(etcd) = Etcd::start() else { return };
     let runtime = runtime();
-    found(&runtime, &etcd).expect("a new cluster");
+    init_cluster(&runtime, &etcd).expect("a new cluster");
     let keys = Keys::new("test").unwrap();
     let others = crate::hosts::runtime();
     let start = |runtime, name| Running::start(runtime, address(&etcd), name, 4);

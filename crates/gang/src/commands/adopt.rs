@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_its_owner_made_unimportant_is_so_as_a_gang() {
+    fn process_with_a_high_nice_value_is_a_light_gang() {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
         let set = rustix::process::setpriority_process(Pid::from_raw(child.id() as i32), 19);
         let found = owner_of(&Adopted::Process(child.id().into()));

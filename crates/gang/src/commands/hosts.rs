@@ -156,7 +156,7 @@ mod tests {
             by_root: false,
             class: v1::Class::batch,
             weight: 100,
-            home: "a".into(),
+            registrar: "a".into(),
             cpus: vec![cpus("a"), cpus("b")],
             wanted: v1::Wanted::run,
             rows: (0..8).collect(),

@@ -11,8 +11,8 @@ use gang_engine::{bound::ProcessHandle, roster::Roster, thread};
 use gang_linux::{cgroup::Group, process};
 use gang_schedule::CpuSet;
 use gang_timetable::{
-    Attributes, Backend, InSlot, SchedPolicy, Standing, WIDE, is_of_wide_slot, is_outside,
-    is_raised,
+    Attributes, Backend, InSlot, OVERSUBSCRIBED, SchedPolicy, Standing, is_of_oversubscribed_slot,
+    is_outside, is_raised,
 };
 
 /// How a job is to stand, and on which CPUs of the machine it has its slot.
@@ -127,7 +127,7 @@ impl Subject {
             }
             Subject::LeftAlone { tid, .. } => {
                 let now = thread::attributes(*tid).ok()?;
-                let is_given = is_raised(&now) || now == WIDE;
+                let is_given = is_raised(&now) || now == OVERSUBSCRIBED;
                 is_given.then(|| format!("has {:?} with nice {}", now.policy, now.nice))
             }
             Subject::Weight { idle, weight, freezes } => {
@@ -161,8 +161,8 @@ fn of_thread(
     normal: SchedPolicy,
     cpus: Option<&CpuSet>,
 ) -> Option<String> {
-    // As a wide gang has it in its slot, where its owner may choose another nice value.
-    let raised = is_raised(now) || is_of_wide_slot(now);
+    // As an oversubscribed gang has it in its slot, where its owner may choose another nice value.
+    let raised = is_raised(now) || is_of_oversubscribed_slot(now);
     let fills = matches!(now.policy, SchedPolicy::Idle | SchedPolicy::Batch);
     let stands = match wanted.standing {
         // A group of its own weighs its threads.
@@ -206,7 +206,7 @@ mod tests {
         for (standing, now, cpus, is_right) in [
             (Raised, fifo, &of_slot, true),
             (Raised, fifo, &anywhere, false),
-            (Raised, WIDE, &of_slot, true),
+            (Raised, OVERSUBSCRIBED, &of_slot, true),
             (Raised, Attributes::other(0), &of_slot, false),
             (Raised, Attributes::batch(0), &of_slot, false),
             (Filling, Attributes::batch(0), &anywhere, true),

@@ -13,7 +13,7 @@ use gang_linux::{
     clock_quality::{self, Quality},
 };
 
-use crate::settings::cluster::{Clock as Settings, Source};
+use crate::settings::cluster::{Clock as ClockSettings, Source};
 
 /// chronyd is asked this often.
 const ASK_EVERY: Duration = Duration::from_secs(8);
@@ -29,7 +29,7 @@ const UNKNOWN: Quality = Quality { offset_ns: 0, bound_ns: 16_000_000_000 };
 
 /// The quality of the clock.
 pub struct Clock {
-    settings: Settings,
+    settings: ClockSettings,
     /// As chronyd said last; None where it does not answer.
     last: Arc<Mutex<Option<Said>>>,
     /// The steps of a clock whose quality is the administrator's word.
@@ -93,7 +93,7 @@ fn apart_ns(now: Now) -> i128 {
 
 impl Clock {
     /// Begins to ask, where somebody else's word takes a while.
-    pub fn start(settings: Settings) -> std::io::Result<Clock> {
+    pub fn start(settings: ClockSettings) -> std::io::Result<Clock> {
         let last = Arc::default();
         if matches!(settings.source, Source::Chrony | Source::Auto) {
             let asked = Arc::downgrade(&last);
@@ -183,7 +183,7 @@ mod tests {
     const SECOND_NS: u64 = 1_000_000_000;
 
     #[test]
-    fn quality_is_unknown_from_a_step_to_the_next_measurement() {
+    fn quality_is_unknown_between_step_and_measurement() {
         let quality = Quality { offset_ns: 20_000, bound_ns: 400_000 };
         let said = Said { quality, apart_ns: 1_000 * MS };
         let bound = |ns: i128| said.at(1_000 * MS + ns).bound_ns;

@@ -168,7 +168,7 @@ impl ThisHost {
     fn wanted(&self, member: &Member) -> Arc<[WantedPart]> {
         let view = member.view();
         let users = view.settings().map(|settings| settings.users).unwrap_or_default();
-        let config = view.settings().map(record::Settings::config).unwrap_or_default();
+        let config = view.settings().map(record::ClusterSettings::config).unwrap_or_default();
         let last = member.followed().last().map(|(step, _)| step);
         let wanted = |(job, _, record): (JobId, &str, &Job)| {
             let (&cpus, entries) = (record.cpus.get(&self.me)?, view.entries(job)?);

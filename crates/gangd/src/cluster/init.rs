@@ -61,7 +61,7 @@ pub fn init(settings: &Settings, args: &Args) -> anyhow::Result<()> {
     let (cluster, keys) = named(settings)?;
     let id = fs::read_to_string("/proc/sys/kernel/random/uuid").context("no random number")?;
     let users = if args.users_by_number { Users::Uid } else { Users::Name };
-    let record = record::Settings {
+    let record = record::ClusterSettings {
         id: id.trim().to_owned(),
         slice_ns: settings.schedule.slice_ns,
         rows: args.rows,

@@ -1,4 +1,4 @@
-//! What clients ask of jobs that span hosts.
+//! Requests of clients for jobs that span hosts.
 
 use std::{collections::BTreeMap, fs, time::Instant};
 

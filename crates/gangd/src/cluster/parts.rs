@@ -4,7 +4,7 @@
 //!
 //! Approach: a thread of its own compares the parts that are here with those that the registry
 //! wants, whenever these change, and at the moments from which wanted states hold. It does to a
-//! part what a client would do to a job. What fails is tried again.
+//! part what a client would do to a job. A request that fails is tried again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +26,7 @@ use crate::{
     error::Error,
 };
 
-/// What is not as it is to be is looked at again after this time.
+/// A part that is not as it is to be is looked at again after this time.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// The time between two looks for processes of a job on other hosts, while it may lapse.

@@ -181,7 +181,7 @@ pub fn asked(used_ns: u64) {
     ASKED_NS.set(ASKED_NS.get() + used_ns);
 }
 
-/// What the calling thread asked of the conductor since this was asked last.
+/// The conductor's time for requests of the calling thread, since the last call.
 pub fn take_asked_ns() -> u64 {
     ASKED_NS.take()
 }
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_that_waited_for_a_client_is_at_work_outside_of_the_line() {
+    fn thread_that_awaited_a_client_is_at_work_off_line() {
         let client_priority = ClientPriority::new(false);
         begin(&client_priority, ONE, true);
         let serves_another = || {

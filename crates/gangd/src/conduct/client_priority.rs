@@ -75,7 +75,7 @@ impl RaisedGangs {
 }
 
 impl ClientPriority {
-    /// No thread is lifted where threads are not `realtime`.
+    /// No thread is put above the gangs where threads are not `realtime`.
     pub fn new(realtime: bool) -> Arc<ClientPriority> {
         let allowance = realtime.then(|| Mutex::new(Allowance::new(clock::monotonic_ns())));
         let (gangs, workers) = Default::default();
@@ -145,7 +145,7 @@ impl ThreadPriority {
         self
     }
 
-    /// What was to be done is done. Charges the thread for the time it used, and lifts it above the
+    /// A piece of work is done. Charges the thread for the time it used, and puts it above the
     /// gangs where something is left.
     pub fn renew(&mut self) {
         at_work::leave();
@@ -174,7 +174,7 @@ impl ThreadPriority {
         let now_ns = clock::thread_cpu_ns();
         let used_ns = now_ns.saturating_sub(std::mem::replace(&mut self.charged_ns, now_ns));
         let used_ns = if self.is_above { used_ns } else { 0 };
-        // What the daemon asks for itself is asked by nobody.
+        // Nobody pays for requests of the daemon itself.
         let asked_ns = at_work::take_asked_ns();
         let asked_ns = if self.payer.is_some() { asked_ns } else { 0 };
         self.client_priority.charge(self.payer, used_ns + asked_ns)

@@ -98,7 +98,7 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
     };
     let thread = std::thread::Builder::new().name("conductor".into()).spawn(move || {
         if realtime {
-            lift_conductor();
+            put_before_gangs();
         }
         conductor.run();
     })?;
@@ -107,7 +107,7 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
 
 /// Puts the conductor before the gangs: by a reservation, which takes nothing of what the kernel
 /// gives to real-time threads; where it has none to give, as one of those.
-fn lift_conductor() {
+fn put_before_gangs() {
     let reserved = sched::become_deadline(RESERVED, RESERVED_PERIOD)
         .or_else(|_| sched::become_fifo(priority::CONDUCTOR));
     if let Err(error) = reserved {

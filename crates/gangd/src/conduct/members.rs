@@ -1,7 +1,7 @@
 //! The members of jobs: what was read of threads goes to the decisions.
 //!
 //! Problem: a thread is in one job at most, and the numbers of threads that have ended are given to
-//! others. What is read of one job depends on what the others have.
+//! others. A reading of one job depends on the members of the others.
 //!
 //! Approach: a job is read as a whole, without the members of others. Threads that it lost, and
 //! that live on, are lowered by a thread of their own. Single threads are looked at by another one,
@@ -100,8 +100,8 @@ impl State {
         }
     }
 
-    /// Of threads that left these jobs by themselves, those that no job has. What a job that is
-    /// over left behind is released with it.
+    /// Of threads that left these jobs by themselves, those that no job has. Threads that a
+    /// job that is over left behind are released with it.
     pub fn strays_among(&self, strays: &[(JobId, u32)]) -> BTreeSet<(JobId, u32)> {
         let of_none = self.core.of_no_job(strays.iter().map(|&(_, tid)| tid).collect());
         let is_stray =

@@ -70,7 +70,7 @@ impl SingleReader {
 }
 
 impl<Q: Send + 'static, A: Send + 'static> Reader<Q, A> {
-    /// Starts a reader; `realtime` lifts it above the gangs, whose slots would be over before it
+    /// Starts a reader; `realtime` puts it above the gangs, whose slots would be over before it
     /// runs. Its allowance is its own: reading many threads must not keep clients waiting.
     fn start(
         name: &str,

@@ -4,8 +4,8 @@
 //! function that runs on that thread ([`super::requests::Handle`]).
 //!
 //! The decisions are those of [`gang_conductor`]. Beside them stand the [descriptors] of each job
-//! ([`super::registry`]). What changes either is a method here; [`super::members`] reads who is in
-//! a job, and [`super::leaving`] is of those that leave.
+//! ([`super::registry`]). Each change of either is a method here; [`super::members`] reads who is
+//! in a job, and [`super::leaving`] is of those that leave.
 //!
 //! [descriptors]: Descriptors
 
@@ -82,7 +82,7 @@ pub struct State {
     pub limits_failed_ns: BTreeMap<JobId, u64>,
     /// Actions for what changed outside the clock; they go with the next timetable.
     pub orders: Vec<Bound>,
-    /// What requests cost besides their own time, and their own time in this step.
+    /// The cost of requests besides their own time, and their own time in this step.
     pub request_overhead: Overhead,
     pub requests_ns: u64,
     /// The conductor is to end.
@@ -353,7 +353,7 @@ impl State {
             Placement::Tree { .. } | Placement::Threads { .. } => None,
         };
         let now = group(&placement);
-        // What owners have chosen meanwhile is judged by what gangd gave there.
+        // Choices of owners meanwhile are judged by what gangd gave there.
         self.read(id);
         let before = self.core.job(id)?.home.as_ref().and_then(|home| group(&home.placement));
         let record = self.core.moved(id, policy, placement, members.controls)?;

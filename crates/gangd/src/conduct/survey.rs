@@ -79,8 +79,8 @@ impl Survey {
 
     fn count_runnable(&mut self, state: &mut State, workers: &Workers, now: Now) {
         let Some(all) = self.census.count().map(|count| count.runnable) else { return };
-        // This thread is runnable; the switchers sleep. What users ask of the daemon is no reason
-        // for gangs to make room.
+        // This thread is runnable; the switchers sleep. A request of a user to the daemon is no
+        // reason for gangs to make room.
         let (proc_root, singles) = (&state.roots.proc, state.single_reader.as_ref());
         let readers = u32::from(self.cpu_reader.is_runnable(proc_root))
             + u32::from(singles.is_some_and(|it| it.is_runnable(proc_root)));

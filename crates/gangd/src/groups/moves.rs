@@ -66,7 +66,7 @@ impl Cgroups {
 
     /// Moves a process of a job back into the group that all gangs share; true where the process
     /// was outside.
-    pub fn take_back(&self, placement: &Placement, process: &ProcessHandle) -> Result<bool> {
+    pub fn return_to_shared(&self, placement: &Placement, process: &ProcessHandle) -> Result<bool> {
         let Placement::Cgroup { group, cpu_group: Some(shared), .. } = placement else {
             return Ok(false);
         };

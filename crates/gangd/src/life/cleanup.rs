@@ -8,8 +8,8 @@
 //! Approach: a queue for each user, and one thread that works them off, one job of each user in
 //! turn. A client that registers a job waits while the queue of its user is long. The room is for
 //! all users together, and nobody has more than half of it, so that the jobs of one user keep
-//! nobody else waiting. What could not be cleared away of a job waits beside the queues, and is
-//! tried again and again, less often each time.
+//! nobody else waiting. A job's remains that could not be cleared away wait beside the queues, and
+//! are tried again and again, less often each time.
 
 use std::{
     collections::{BTreeMap, VecDeque},

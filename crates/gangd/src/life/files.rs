@@ -78,8 +78,8 @@ impl Daemon {
         })
     }
 
-    /// Leaves no trace of a job that is over but its processes, if it has any. What cannot be
-    /// cleared away yet is tried again, and on file meanwhile.
+    /// Leaves no trace of a job that is over but its processes, if it has any. Remains that
+    /// cannot be cleared away yet are tried again, and on file meanwhile.
     pub fn clear_away(&self, record: Record) {
         self.clear_remains(Remains::of(Box::new(record)));
     }

@@ -7,8 +7,8 @@
 //! made. An owner that is dropped before the job is complete undoes whatever is there by then, also
 //! what the job's first member had in a slot meanwhile.
 //!
-//! Properties: a start that fails leaves nothing but a job without members, or none. What cannot be
-//! undone at once is undone later ([`super::cleanup`]).
+//! Properties: a start that fails leaves nothing but a job without members, or none. A step that
+//! cannot be undone at once is undone later ([`super::cleanup`]).
 
 use std::sync::Arc;
 

@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn job_that_a_client_is_in_is_all_that_it_sees_elsewhere() {
+    fn client_elsewhere_sees_only_its_own_job() {
         let own = Sees::Own(Some(JobId(3)));
         assert!(own.job(JobId(3), 1000) && !own.job(JobId(4), 0));
         assert!(!Sees::Own(None).job(JobId(3), 0));

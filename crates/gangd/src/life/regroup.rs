@@ -21,7 +21,7 @@ const ROUNDS_MAX: usize = 100;
 
 impl Daemon {
     /// Has all gangs give way again to the rest of the machine, out of their slots.
-    pub fn take_back(&self) {
+    pub fn return_jobs_to_shared(&self) {
         // While gangs spin on all CPUs, an ordinary thread would move one process in each gap.
         let mut priority = ThreadPriority::of(&self.client_priority, None);
         if let Err(error) = self.jobs.cgroups.cpu.give_way() {
@@ -32,7 +32,7 @@ impl Daemon {
             self.conductor.ask(|state| state.core.jobs().keys().copied().collect::<Vec<_>>());
         // Without a conductor there are no jobs either.
         for job in jobs.unwrap_or_default() {
-            match self.take_job_back(job, &mut priority) {
+            match self.return_job_to_shared(job, &mut priority) {
                 Ok(0) | Err(Error::NoSuchJob(_)) => {}
                 Ok(moved) => {
                     tracing::info!(%job, moved, "processes are back in the group of gangs")
@@ -43,7 +43,11 @@ impl Daemon {
     }
 
     /// Returns how many processes were away.
-    fn take_job_back(&self, job: JobId, priority: &mut ThreadPriority) -> Result<usize, Error> {
+    fn return_job_to_shared(
+        &self,
+        job: JobId,
+        priority: &mut ThreadPriority,
+    ) -> Result<usize, Error> {
         // Where it lives stays as it is meanwhile.
         let _changing = self.jobs.locks.home(job);
         let Some(address) = self.address(job)? else { return Ok(0) };
@@ -52,7 +56,7 @@ impl Daemon {
             let before = moved;
             let mut failed = None;
             self.jobs.cgroups.each_process(&address, |process| {
-                match self.take_process_back(&address, process) {
+                match self.return_process_to_shared(&address, process) {
                     Ok(was_away) => moved += usize::from(was_away),
                     Err(error) if error.is_gone() => {}
                     Err(error) => failed = Some(error),
@@ -70,12 +74,12 @@ impl Daemon {
 
     /// A thread that takes a process out of a job meanwhile holds the same lock: no process is
     /// moved that has left.
-    fn take_process_back(
+    fn return_process_to_shared(
         &self,
         address: &Address,
         process: &ProcessHandle,
     ) -> gang_linux::Result<bool> {
         let _filing = self.jobs.files.lock();
-        self.jobs.cgroups.take_back(&address.placement, process)
+        self.jobs.cgroups.return_to_shared(&address.placement, process)
     }
 }

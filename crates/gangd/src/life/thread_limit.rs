@@ -2,7 +2,7 @@
 //!
 //! Problem: such a job has no slots. But a thread that it starts while it is lowered may have what
 //! its parent had in the last slot, and no timetable has all of its threads. These would run beside
-//! ordinary threads, or before them: the threads of a wide gang have the highest weight.
+//! ordinary threads, or before them: the threads of an oversubscribed gang have the highest weight.
 //!
 //! Approach: as long as there is such a job, the main thread looks at all of its threads now and
 //! then, and lowers each that is not lowered. If the job has shrunk meanwhile, this costs it one
@@ -14,7 +14,8 @@ use gang_conductor::{Eligibility, Job};
 use gang_engine::thread;
 use gang_linux::{cgroup::Group, error::unless_gone, process};
 use gang_timetable::{
-    Attributes, InSlot, WIDE, before_gangd, is_of_wide_slot, is_raised, lowered, record::Placement,
+    Attributes, InSlot, OVERSUBSCRIBED, before_gangd, is_of_oversubscribed_slot, is_raised,
+    lowered, record::Placement,
 };
 
 /// A job that is over the limit, with what lowering it needs.
@@ -51,10 +52,14 @@ impl OverLimit {
         for tid in unless_gone(self.group.threads()).unwrap_or_default() {
             // One that ended meanwhile needs nothing.
             let Ok(now) = thread::attributes(tid) else { continue };
-            let is_wide = is_of_wide_slot(&now);
-            let original = before_gangd(if is_wide { WIDE } else { now }, self.normal, true);
+            let is_oversubscribed = is_of_oversubscribed_slot(&now);
+            let original = before_gangd(
+                if is_oversubscribed { OVERSUBSCRIBED } else { now },
+                self.normal,
+                true,
+            );
             let wanted = lowered(&original, self.in_idle_group);
-            let is_given = is_raised(&now) || is_wide;
+            let is_given = is_raised(&now) || is_oversubscribed;
             if now == wanted || original.policy.is_realtime() || (!is_given && is_foreign(tid)) {
                 continue;
             }
@@ -85,9 +90,10 @@ mod tests {
         });
         let tids: Vec<u32> = tids.iter().take(4).collect();
         let normal = thread::attributes(tids[0]).unwrap();
-        // As a gang has it in its slot, as a wide one has it, and what was started in either.
-        let chosen = Attributes { nice: -19, ..WIDE };
-        let had = [raised, WIDE, Attributes::other(0), chosen];
+        // As a gang has it in its slot, as an oversubscribed one has it, and what was started in
+        // either.
+        let chosen = Attributes { nice: -19, ..OVERSUBSCRIBED };
+        let had = [raised, OVERSUBSCRIBED, Attributes::other(0), chosen];
         let set: Vec<_> =
             tids.iter().zip(had).map(|(&tid, had)| thread::set_attributes(tid, &had)).collect();
         if set.iter().any(Result::is_err) {

@@ -16,7 +16,7 @@ const WAKINGS_AT_ONCE: usize = 32;
 const WAKINGS_APART: Duration = Duration::from_millis(5);
 
 impl Daemon {
-    /// Measures which gangs run together. Returns where that is not possible or not wanted.
+    /// Measures how far gangs are coscheduled. Returns where that is not possible or not wanted.
     pub fn measure(self: &Arc<Daemon>) {
         self.measuring.begin(self.settings().measure, |meter| {
             // Without a conductor there is nothing to measure.

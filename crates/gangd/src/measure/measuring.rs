@@ -77,7 +77,7 @@ impl Measuring {
     pub fn begin(&self, is_wanted: bool, hand_over: impl FnOnce(Arc<Meter>)) {
         let meter = if is_wanted {
             Meter::start().map(Arc::new).map_err(|reason| {
-                tracing::info!(%reason, "whether gangs run together is not measured");
+                tracing::info!(%reason, "how far gangs are coscheduled is not measured");
                 reason.to_string()
             })
         } else {

@@ -1,4 +1,4 @@
-//! Whose the threads are that want to run outside of gangs.
+//! The owners of threads that want to run outside of gangs.
 //!
 //! Problem: a list of the threads that want to run has as many as the machine has, tens of
 //! thousands of one user. The conductor has microseconds.

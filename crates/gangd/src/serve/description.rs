@@ -444,7 +444,7 @@ pub fn cluster(daemon: &Daemon, sees: Sees) -> Option<v1::Cluster> {
     };
     let numbers = |set: &CpuSet| set.iter().map(i64::from).collect::<Vec<_>>();
     let job = |(id, job): (&JobId, &JobSeen)| {
-        let JobSeen { home, record, entries, rows, cpus, lost, awaited } = job;
+        let JobSeen { registrar, record, entries, rows, cpus, lost, awaited } = job;
         let count = |(host, &cpus): (&String, &u32)| v1::HostCpus {
             host: host.clone(),
             cpus: cpus.into(),
@@ -463,7 +463,7 @@ pub fn cluster(daemon: &Daemon, sees: Sees) -> Option<v1::Cluster> {
             by_root: record.owner.by_root,
             class: record::class(&entries.class).ok()?.into(),
             weight: entries.weight.into(),
-            home: home.clone(),
+            registrar: registrar.clone(),
             cpus: record.cpus.iter().map(count).collect(),
             wanted: match entries.wanted {
                 record::Wanted::Run => v1::Wanted::run,

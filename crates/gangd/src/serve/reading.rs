@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn culprit_has_a_number_for_clients_that_share_numbers() {
+    fn culprits_number_is_for_clients_that_share_numbers() {
         let root = tempfile::tempdir().unwrap();
         let roots = Roots { proc: root.path().into(), sys: root.path().join("sys") };
         let uid = rustix::process::geteuid().as_raw();

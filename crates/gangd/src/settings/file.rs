@@ -33,7 +33,7 @@ pub struct File {
     backend: Option<String>,
     /// Whether gangs out of slot run in the holes of those in slot.
     fill: Option<bool>,
-    /// Whether it is measured which gangs run together, and what keeps them from it.
+    /// Whether it is measured how far gangs are coscheduled, and what keeps them from it.
     measure: Option<bool>,
     /// Whether gangs are left to Linux in their slots while nobody else wants a CPU.
     uncontended_passthrough: Option<bool>,

@@ -19,7 +19,7 @@ pub struct File {
     of: BTreeMap<String, Share>,
 }
 
-/// What a user has, or each member of a group.
+/// The share and cap of a user, or of each member of a group.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Share {
@@ -44,7 +44,7 @@ impl Share {
 }
 
 impl File {
-    /// The shares of users, and their caps in ‰. What is a user's own comes before that of his
+    /// The shares of users, and their caps in ‰. A user's own comes before that of his
     /// groups, and of these the greatest counts.
     pub fn read(
         &self,

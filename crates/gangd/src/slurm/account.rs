@@ -112,8 +112,8 @@ pub struct Account {
 }
 
 impl Account {
-    /// Takes note of the gangs that the job has now, and of those that have just ended. What each
-    /// gained since the last call is at the same time as what the others did.
+    /// Takes note of the gangs that the job has now, and of those that have just ended. The gains
+    /// of all since the last call were at the same time.
     pub fn saw(&mut self, now_ns: u64, running: &[Gang], ended: Option<Gang>) {
         let gained = |gang: &Gang| {
             let counted = self.counted.get(&gang.job).copied().unwrap_or(0);

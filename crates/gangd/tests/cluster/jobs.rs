@@ -23,7 +23,7 @@ fn needs_root_job_spans_two_hosts() {
     let (id, programs) = bed.job("lu");
     bed.wait_for_slots(id, "at first");
     let seen = spanning(&bed.b, id).unwrap();
-    assert_eq!((seen.home.as_str(), seen.owner.as_str(), &seen.missing), ("a", "root", &None));
+    assert_eq!((seen.registrar.as_str(), seen.owner.as_str(), &seen.missing), ("a", "root", &None));
     assert!(!seen.rows.is_empty() && seen.columns.len() == 2, "{seen:?}");
     // Both have the same slots: those of a past slice that either has planned.
     let rows = |place: &Place| place.client().frame(None).unwrap().rows;

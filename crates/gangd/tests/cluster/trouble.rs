@@ -151,7 +151,7 @@ fn needs_root_records_that_cannot_be_used_are_said() {
 }
 
 #[test]
-fn needs_root_part_of_a_job_that_is_gone_takes_orders_here() {
+fn needs_root_part_of_a_gone_job_takes_orders_here() {
     let Some(bed) = Bed::start() else { return };
     let registry = Registry::of(&bed);
     let (id, programs) = bed.job("lu");
@@ -203,7 +203,7 @@ fn needs_root_registration_without_a_process_lapses() {
 }
 
 #[test]
-fn needs_root_users_of_one_host_alone_are_said_on_all() {
+fn needs_root_users_of_one_host_are_named_on_all() {
     let Some(bed) = Bed::start() else { return };
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap();
     let games = passwd.lines().find(|line| line.starts_with("games:"));
@@ -240,7 +240,7 @@ fn needs_root_users_of_one_host_alone_are_said_on_all() {
 }
 
 #[test]
-fn needs_root_ranks_are_counted_on_by_the_next_daemon() {
+fn needs_root_next_daemon_counts_on_with_ranks() {
     let Some(mut bed) = Bed::start() else { return };
     let mut wanted = wanted("ranks", &[("a", 1), ("b", 1)]);
     wanted.cpus[1].ranks = Some(3);
@@ -265,7 +265,7 @@ fn needs_root_ranks_are_counted_on_by_the_next_daemon() {
 }
 
 #[test]
-fn needs_root_host_joins_by_a_certificate_once_it_is_there() {
+fn needs_root_host_joins_once_certificate_is_there() {
     if !has_backend("rt") {
         return;
     }

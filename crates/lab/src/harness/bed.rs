@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 use crate::harness::child::Running;
 use crate::harness::daemon::{Daemon, DaemonOptions, runtime_dir};
-use crate::harness::host::{Host, Place};
+use crate::harness::host::{Host, HostSpec};
 use crate::harness::lab::Lab;
 use crate::harness::machine::allowed_cpus;
 use crate::harness::samples::Sample;
@@ -33,7 +33,7 @@ const PRIORITY: u32 = 2;
 /// etcd takes a second to start.
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// Time for shares to become what weights give. Loads are looked at every 10 s.
-const SETTLE_LIMIT: Duration = Duration::from_secs(30);
+const SHARES_LIMIT: Duration = Duration::from_secs(30);
 /// Daemons answer within an allowance, from which looks take.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 const BETWEEN_TRIES: Duration = Duration::from_millis(10);
@@ -54,25 +54,25 @@ pub fn needs() -> Result<()> {
 }
 
 /// Two hosts of one CPU each.
-pub fn two_hosts() -> Result<Vec<Place>> {
+pub fn two_hosts() -> Result<Vec<HostSpec>> {
     let cpus = allowed_cpus()?;
-    let places = Place::several(2, 1, &cpus);
-    places.with_context(|| format!("each of two hosts needs a CPU, and there is {}", cpus.len()))
+    let specs = HostSpec::several(2, 1, &cpus);
+    specs.with_context(|| format!("each of two hosts needs a CPU, and there is {}", cpus.len()))
 }
 
 /// The hosts of a bed, and how their daemons are started.
 #[derive(Default)]
-pub struct Settings {
-    pub places: Vec<Place>,
+pub struct BedSettings {
+    pub specs: Vec<HostSpec>,
     /// Of each of them, but for the host.
     pub daemon: DaemonOptions,
     /// How far the last host reads the clock ahead.
     pub clock_error: Duration,
 }
 
-impl Settings {
-    pub fn two_hosts() -> Result<Settings> {
-        Ok(Settings { places: two_hosts()?, ..Settings::default() })
+impl BedSettings {
+    pub fn two_hosts() -> Result<BedSettings> {
+        Ok(BedSettings { specs: two_hosts()?, ..BedSettings::default() })
     }
 }
 
@@ -195,17 +195,17 @@ pub struct Bed {
 
 impl Bed {
     /// Starts etcd and the daemons, and waits until each follows the cluster.
-    pub fn start(lab: &Lab, settings: &Settings) -> Result<Bed> {
+    pub fn start(lab: &Lab, settings: &BedSettings) -> Result<Bed> {
         let dir = runtime_dir().context("making a directory for etcd")?;
         let etcd = Etcd::start(dir.path().join("etcd"))?;
-        let last = settings.places.len().saturating_sub(1);
-        let host = |(number, place): (usize, &Place)| Host {
+        let last = settings.specs.len().saturating_sub(1);
+        let host = |(number, spec): (usize, &HostSpec)| Host {
             cluster: CLUSTER.into(),
-            place: place.clone(),
+            spec: spec.clone(),
             etcd: etcd.url(),
             clock_error: if number == last { settings.clock_error } else { Duration::ZERO },
         };
-        let hosts: Vec<Host> = settings.places.iter().enumerate().map(host).collect();
+        let hosts: Vec<Host> = settings.specs.iter().enumerate().map(host).collect();
         let config = dir.path().join("gangd.toml");
         fs::write(&config, hosts[0].configuration()).context("writing a configuration")?;
         let end = Instant::now() + START_LIMIT;
@@ -241,8 +241,8 @@ impl Bed {
         self.dir.path()
     }
 
-    pub fn places(&self) -> impl Iterator<Item = &Place> {
-        self.hosts.iter().map(|host| &host.place)
+    pub fn specs(&self) -> impl Iterator<Item = &HostSpec> {
+        self.hosts.iter().map(|host| &host.spec)
     }
 
     /// The hosts by their numbers.
@@ -260,7 +260,7 @@ impl Bed {
 
     /// Starts a program on the CPUs of a host.
     fn compute(&self, host: usize) -> Result<Loop> {
-        let mut command = self.hosts[host].place.program("sh");
+        let mut command = self.hosts[host].spec.program("sh");
         command.args(["-c", LOOP]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Ok(Loop(ends_with_its_parent(&mut command).spawn().context("starting a program")?))
@@ -302,8 +302,8 @@ impl Bed {
 
     /// The registration of a job with all CPUs of all hosts.
     pub fn spanning(&self, name: &str, weight: i64) -> v1::RegisterSpanning_Args {
-        let cpus = self.places().map(|place| {
-            let (host, cpus) = (place.name.clone(), place.cpus.len() as i64);
+        let cpus = self.specs().map(|spec| {
+            let (host, cpus) = (spec.name.clone(), spec.cpus.len() as i64);
             v1::HostCpus { host, cpus, ranks: None, allowed: None }
         });
         v1::RegisterSpanning_Args {
@@ -329,8 +329,8 @@ impl Bed {
 
     /// Waits until spanning jobs have these parts of the frame; goes on where they do not come to
     /// that.
-    pub fn settle(&self, share: f64) -> Result<()> {
-        let end = Instant::now() + SETTLE_LIMIT;
+    pub fn until_shares(&self, share: f64) -> Result<()> {
+        let end = Instant::now() + SHARES_LIMIT;
         loop {
             let cluster = self.cluster(0)?;
             let due = share * cluster.frame.context("etcd has no cluster")? as f64;

@@ -22,7 +22,7 @@ pub struct Running {
     written: Option<Output>,
 }
 
-/// What a program wrote, once it has closed its output.
+/// The output of a program, once the program has closed it.
 type Output = std::io::Result<Written>;
 
 struct Written {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn one_whose_reader_has_ended_is_not_waited_for_in_vain() {
+    fn child_whose_reader_has_ended_is_not_awaited() {
         let mut running = shell("exec sleep 600");
         running.output = channel().1;
         assert!(running.ends_by(soon()));

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_compiler_that_is_not_there_is_told_from_one_that_fails() {
+    fn missing_compiler_differs_from_failing_one() {
         let dir = tempfile::tempdir().unwrap();
         let calls = "int missing_function(void); int main(void) { return missing_function(); }";
         let absent = ("gang-test-no-compiler", "nothing");

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_are_counted_by_what_was_said_and_what_is_true() {
+    fn programs_are_counted_by_verdict_and_truth() {
         let (yes, no) = (Some(true), Some(false));
         let programs =
             [(yes, true), (yes, true), (yes, false), (no, true), (no, false), (None, true)];

@@ -38,7 +38,7 @@ pub struct DaemonOptions {
     pub no_fill: bool,
     /// It raises gangs even where nobody else wants a CPU.
     pub no_uncontended_passthrough: bool,
-    /// It does not measure which gangs run together.
+    /// It does not measure how far gangs are coscheduled.
     pub no_measure: bool,
     /// Its jobs are of policy none: measured as gangs are, and scheduled by Linux.
     pub only_watch: bool,

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_has_a_reason_and_is_not_zero() {
+    fn unmeasured_figure_has_a_reason_and_is_not_zero() {
         let reason = |jobs: &[Job]| {
             let gangs = summed(jobs);
             assert!(gangs.figures.is_empty(), "{gangs:?}");

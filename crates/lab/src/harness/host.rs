@@ -21,29 +21,29 @@ use crate::harness::duration;
 /// would be that of the newest thread.
 const LOAD: &str = "0.00 0.00 0.00 2/100 1\n";
 
-/// Hides the kernel's files behind those of the host, and becomes its daemon. What is mounted here
-/// nobody else sees, and it ends with the daemon.
+/// Hides the kernel's files behind those of the host, and becomes its daemon. Nobody else
+/// sees these mounts, and they end with the daemon.
 const SCRIPT: &str = "mount --bind \"$1\" /sys/devices/system/cpu/online && \
                       mount --bind \"$2\" /proc/loadavg && shift 2 && exec \"$@\"";
 
 /// A host as programs see it: a name, and CPUs of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct HostSpec {
     pub name: String,
     pub cpus: Vec<usize>,
 }
 
-impl Place {
+impl HostSpec {
     /// Hosts of so many CPUs each, on the first of these CPUs; None where there are too few, and
     /// of more than 26 hosts.
-    pub fn several(hosts: usize, cpus_each: usize, cpus: &[usize]) -> Option<Vec<Place>> {
-        let place = |(number, cpus): (usize, &[usize])| {
+    pub fn several(hosts: usize, cpus_each: usize, cpus: &[usize]) -> Option<Vec<HostSpec>> {
+        let spec = |(number, cpus): (usize, &[usize])| {
             // From a on.
             let letter = char::from_digit(10 + u32::try_from(number).ok()?, 36)?;
-            Some(Place { name: letter.to_string(), cpus: cpus.to_vec() })
+            Some(HostSpec { name: letter.to_string(), cpus: cpus.to_vec() })
         };
         let of_each = cpus.get(..hosts * cpus_each)?.chunks(cpus_each);
-        of_each.enumerate().map(place).collect()
+        of_each.enumerate().map(spec).collect()
     }
 
     /// Its CPUs as the kernel lists them, as in `0,2`.
@@ -64,7 +64,7 @@ impl Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     pub cluster: String,
-    pub place: Place,
+    pub spec: HostSpec,
     /// The URL of etcd.
     pub etcd: String,
     /// How far its daemon reads the clock ahead.
@@ -74,7 +74,7 @@ pub struct Host {
 impl Host {
     /// Its part of gangd.toml.
     pub fn configuration(&self) -> String {
-        let Host { cluster, etcd, place: Place { name, .. }, .. } = self;
+        let Host { cluster, etcd, spec: HostSpec { name, .. }, .. } = self;
         format!("[cluster]\nname = {cluster:?}\nendpoints = [{etcd:?}]\nhost = {name:?}\n")
     }
 
@@ -82,10 +82,10 @@ impl Host {
     /// not answer keeps jobs of the cluster, and would not be idle.
     pub fn daemon(&self, gangd: &Path, dir: &Path) -> Result<Command> {
         let (online, load) = (dir.join("online"), dir.join("loadavg"));
-        for (path, text) in [(&online, self.place.cpu_list() + "\n"), (&load, LOAD.into())] {
+        for (path, text) in [(&online, self.spec.cpu_list() + "\n"), (&load, LOAD.into())] {
             fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
         }
-        let mut command = self.place.program("unshare");
+        let mut command = self.spec.program("unshare");
         command.args(["-m", "sh", "-c", SCRIPT, "sh"]).args([online, load]).arg(gangd);
         if !self.clock_error.is_zero() {
             command.args(["--clock-error", &duration::show(self.clock_error)]);
@@ -102,8 +102,8 @@ mod tests {
     #[test]
     fn hosts_share_the_first_cpus_of_a_machine() {
         let cpus_of = |hosts: usize, cpus_each: usize| {
-            let places = Place::several(hosts, cpus_each, &[0, 2, 4, 6, 8])?;
-            Some(places.iter().map(|it| format!("{} {}", it.name, it.cpu_list())).collect())
+            let specs = HostSpec::several(hosts, cpus_each, &[0, 2, 4, 6, 8])?;
+            Some(specs.iter().map(|it| format!("{} {}", it.name, it.cpu_list())).collect())
         };
         let of = |hosts: &[&str]| Some(hosts.iter().map(|&host| host.to_owned()).collect());
         assert_eq!(cpus_of(1, 4), of(&["a 0,2,4,6"]));

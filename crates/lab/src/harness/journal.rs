@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_line_is_cut_off_and_another_file_is_refused() {
+    fn half_line_is_cut_off_and_other_file_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("run");
         let journal = Journal::open(&path).unwrap();

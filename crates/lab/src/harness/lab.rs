@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_has_its_backend_unless_one_was_asked_for() {
+    fn condition_has_its_backend_unless_one_is_given() {
         let of = |asked: Option<&str>, own: Option<&str>| {
             let lab = lab(Options { backend: asked.map(String::from), ..Options::default() });
             lab.settings(DaemonOptions {
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_are_those_of_the_paper_where_they_are_asked_for() {
+    fn rounds_are_those_of_the_paper_where_asked_for() {
         let rounds = |options: Options| lab(options).rounds(20);
         assert_eq!(rounds(Options::default()), 5);
         assert_eq!(rounds(Options { quick: true, ..Options::default() }), 3);

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_noisy_machine_nothing_is_compared_unless_asked_for() {
+    fn noisy_machine_compares_nothing_unless_asked() {
         let refused = report(30.0, false);
         assert!(refused.ratios.is_empty() && refused.measures[0].measured.is_none());
         assert!(refused.text().contains("--noisy"), "{}", refused.text());
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_of_gangs_is_told_with_its_reason() {
+    fn unknown_figures_of_gangs_have_their_reason() {
         let mut report = report(1.0, false);
         assert!(!report.text().contains(COSCHEDULED), "a run without gangs has none");
         for round in 3..6 {
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_that_lacks_it_in_one_round_has_it_of_the_others() {
+    fn figure_missing_in_one_round_is_of_the_others() {
         let mut report = report(1.0, false);
         let not_measured = Some("no gang was there".into());
         report.series[1].add(0, Sample { not_measured, ..Sample::default() });

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_figure_that_a_round_does_not_have_is_paired_with_none() {
+    fn figure_missing_in_a_round_is_paired_with_none() {
         let series = |missing: usize| {
             let mut series = Series::new("a", BTreeMap::new());
             for round in 0..3 {

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounds_in_which_it_was_not_decided_are_told_and_kept() {
+    fn undecided_rounds_are_reported_and_kept() {
         use crate::harness::alternate::Run;
         use crate::harness::options::Options;
         use crate::harness::samples::Series;

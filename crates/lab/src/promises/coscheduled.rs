@@ -31,7 +31,7 @@ const RATE: &str = "iterations_per_s";
 /// The part of all CPUs that the daemon and its programs in the kernel use.
 const TAKEN: &str = "taken_percent";
 const PROGRAMS: &str = "programs_percent";
-const TOGETHER: &str = "together_percent";
+const LEAST: &str = "least_coscheduled_percent";
 const SKEW: &str = "skew_us_p99";
 const SLICE: Duration = Duration::from_millis(20);
 const GAP: &str = "1ms/20ms";
@@ -49,8 +49,8 @@ pub fn run(lab: &Lab) -> Result<Report> {
     let conditions = [
         Condition::new(MEASURED, |lab| barrier(lab, false, counts)),
         Condition::new(NOT_MEASURED, |lab| barrier(lab, true, counts)),
-        Condition::new(ALONE, |lab| together(lab, 0)),
-        Condition::new(BESIDE, |lab| together(lab, lab.cpus)),
+        Condition::new(ALONE, |lab| spinning(lab, 0)),
+        Condition::new(BESIDE, |lab| spinning(lab, lab.cpus)),
     ];
     let run = alternate(lab, "coscheduled", lab.runs(), &conditions)?;
     let about = "what is measured of gangs, and what that costs, slices of 20 ms";
@@ -64,8 +64,8 @@ pub fn run(lab: &Lab) -> Result<Report> {
     }
     let taken = report.difference(MEASURED, NOT_MEASURED, TAKEN);
     report.promise(&list::MEASURING_CPU, taken);
-    report.promise(&list::COSCHEDULED, report.mean(ALONE, TOGETHER));
-    report.promise(&list::COSCHEDULED_HOGS, report.mean(BESIDE, TOGETHER));
+    report.promise(&list::COSCHEDULED, report.mean(ALONE, LEAST));
+    report.promise(&list::COSCHEDULED_HOGS, report.mean(BESIDE, LEAST));
     Ok(report)
 }
 
@@ -147,7 +147,7 @@ fn taken(daemon: &Daemon, span: &Span) -> Result<Taken> {
 }
 
 /// The daemon's figures of two gangs that spin on all CPUs.
-fn together(lab: &Lab, hogs: usize) -> Result<Sample> {
+fn spinning(lab: &Lab, hogs: usize) -> Result<Sample> {
     let daemon = lab.daemon(&lab.settings(DaemonOptions::slice(SLICE)))?;
     let length = lab.length(Duration::from_secs(4));
     // Gangs last longer than they are looked at, and are killed when that is over.
@@ -188,7 +188,7 @@ fn figures(jobs: &[Value]) -> Result<Figures> {
     let (shares, skews) = (all("coscheduled")?, all("skew_ns_p99")?);
     ensure!(shares.len() == COPIES, "{} jobs instead of {COPIES}", shares.len());
     Ok(Figures::from([
-        (TOGETHER, shares.into_iter().fold(1.0, f64::min) * 100.0),
+        (LEAST, shares.into_iter().fold(1.0, f64::min) * 100.0),
         (SKEW, skews.into_iter().fold(0.0, f64::max) / 1e3),
     ]))
 }
@@ -203,7 +203,7 @@ mod tests {
         let job =
             |share, skew| json!({ "measured": { "coscheduled": share, "skew_ns_p99": skew } });
         let figures = figures(&[job(0.99, 60_000), job(0.98, 20_000)]).unwrap();
-        assert_eq!((figures[TOGETHER], figures[SKEW]), (98.0, 60.0));
+        assert_eq!((figures[LEAST], figures[SKEW]), (98.0, 60.0));
     }
 
     #[test]

@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn who_collapses_under_plain_linux_says_nothing_of_watching() {
+    fn collapse_under_plain_linux_tells_nothing() {
         let report = report_on(
             &[("a", Some(1.0), [100.0, 99.0, 200.0]), (COLLAPSES, Some(1.0), [100.0, 50.0, 200.0])],
             1.0,

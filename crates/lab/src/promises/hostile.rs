@@ -284,7 +284,7 @@ impl Cast<'_> {
         let settings = lab.settings(DaemonOptions::default());
         let daemon = Daemon::start(self.programs, &settings)?;
         daemon.let_everybody_in()?;
-        let mut watch = Watch::of(&daemon)?;
+        let mut observer = Observer::of(&daemon)?;
         let cpus = if attack.all_cpus { lab.cpus } else { lab.cpus.div_ceil(2) };
         let own = format!("own --threads {cpus} --step {STEP} --wait spin");
         let mut victims = Vec::new();
@@ -293,7 +293,7 @@ impl Cast<'_> {
         }
         let his = self.attacker.first().context("the attacker is nobody")?;
         let honest = self.gang(&daemon, *his, cpus, &format!("hog --threads {cpus}"), span)?;
-        let ids = wait_for("three gangs", || watch.victims())?;
+        let ids = wait_for("three gangs", || observer.victims())?;
         if span.start_ns.saturating_sub(now_ns()) < COMING.as_nanos() as u64 {
             return Ok(InTime::No("three gangs".into()));
         }
@@ -316,10 +316,10 @@ impl Cast<'_> {
         sleep_until_ns(span.start_ns);
         let measured_until_ns = span.end_ns() - tail.as_nanos() as u64;
         let mut looks = || {
-            let before = watch.look(&ids)?;
+            let before = observer.look(&ids)?;
             let answer = answer_time(&daemon, span.start_ns.midpoint(measured_until_ns))?;
             sleep_until_ns(measured_until_ns);
-            anyhow::Ok((before, answer, watch.look(&ids)?))
+            anyhow::Ok((before, answer, observer.look(&ids)?))
         };
         let looks = looks();
         let is_late = now_ns() > span.end_ns();
@@ -378,7 +378,7 @@ fn answer_time(daemon: &Daemon, at_ns: u64) -> Result<Duration> {
 }
 
 /// Looks at victims and daemon, by a connection that was there before the attack.
-struct Watch {
+struct Observer {
     client: Client,
     pid: i32,
     /// Of the daemon, before it has a job.
@@ -396,11 +396,11 @@ struct Seen {
     conductor_ns: Option<u64>,
 }
 
-impl Watch {
-    fn of(daemon: &Daemon) -> Result<Watch> {
+impl Observer {
+    fn of(daemon: &Daemon) -> Result<Observer> {
         let client = Client::connect_within(daemon.socket(), TIME_LIMIT)?;
         let memory_mib = proc::memory_mib(Path::new("/proc"), daemon.pid())?;
-        Ok(Watch { client, pid: daemon.pid(), memory_mib })
+        Ok(Observer { client, pid: daemon.pid(), memory_mib })
     }
 
     /// The jobs of the victims, once these and that of the attacker have a process each.

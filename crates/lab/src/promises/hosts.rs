@@ -2,8 +2,8 @@
 //! of such a job beside jobs of one host, how soon it has its first slot, what it loses while etcd
 //! is away, and what two pairs of ranks that send messages lose to each other.
 //!
-//! Both hosts are on this machine ([`bed`]), so that they have one clock. What hosts with clocks of
-//! their own add is how far apart these are.
+//! Both hosts are on this machine ([`bed`]), so that they have one clock. Hosts with clocks of
+//! their own add how far apart these are.
 
 mod messages;
 
@@ -142,10 +142,10 @@ fn length(lab: &Lab, long: Duration, quick: Duration) -> Duration {
 /// Two spanning jobs alternate.
 fn switches(lab: &Lab) -> Result<Sample> {
     let length = length(lab, Duration::from_secs(30), Duration::from_secs(8));
-    let bed = Bed::start(lab, &bed::Settings::two_hosts()?)?;
+    let bed = Bed::start(lab, &bed::BedSettings::two_hosts()?)?;
     let _ahead = Ahead::of_gangs()?;
     let _jobs = [bed.spanning_job("one")?, bed.spanning_job("other")?];
-    bed.settle(0.5)?;
+    bed.until_shares(0.5)?;
     let apart = apart::of_hosts(&bed, length, Duration::ZERO)?;
     Ok(bed.sample()?.with_all(apart))
 }
@@ -172,11 +172,11 @@ fn had(bed: &Bed, host: usize, job: i64) -> Result<Had> {
 fn share(lab: &Lab) -> Result<Sample> {
     const DUE: f64 = 0.5;
     let length = length(lab, Duration::from_secs(60), Duration::from_secs(10));
-    let bed = Bed::start(lab, &bed::Settings::two_hosts()?)?;
+    let bed = Bed::start(lab, &bed::BedSettings::two_hosts()?)?;
     let _ahead = Ahead::of_gangs()?;
     let local = bed.local_jobs()?;
     let job = bed.spanning_job("spanning")?;
-    bed.settle(DUE)?;
+    bed.until_shares(DUE)?;
     let look = |host: usize| -> Result<[Had; 2]> {
         Ok([had(&bed, host, job.id)?, had(&bed, host, local[host].id)?])
     };
@@ -207,7 +207,7 @@ fn share(lab: &Lab) -> Result<Sample> {
 
 /// Spanning jobs come, one after the other, beside a job of one host on each.
 fn first_slots(lab: &Lab, trials: u64) -> Result<Sample> {
-    let bed = Bed::start(lab, &bed::Settings::two_hosts()?)?;
+    let bed = Bed::start(lab, &bed::BedSettings::two_hosts()?)?;
     let _ahead = Ahead::of_gangs()?;
     let _local = bed.local_jobs()?;
     let [mut waited, mut registering, mut joined, mut agreed] = [const { Vec::new() }; 4];
@@ -281,11 +281,11 @@ fn first_common_slot(pages: &[SlotPage], since: Instant) -> Result<Duration> {
 /// etcd is killed under load, and started again.
 fn without_etcd(lab: &Lab, away: Duration) -> Result<Sample> {
     let beside = length(lab, Duration::from_secs(20), Duration::from_secs(4));
-    let mut bed = Bed::start(lab, &bed::Settings::two_hosts()?)?;
+    let mut bed = Bed::start(lab, &bed::BedSettings::two_hosts()?)?;
     let _ahead = Ahead::of_gangs()?;
     let local = bed.local_jobs()?;
     let job = bed.spanning_job("spanning")?;
-    bed.settle(0.5)?;
+    bed.until_shares(0.5)?;
     let mut sample = bed.sample()?;
     let frame = Frame::of(&bed.cluster(0)?).context("etcd has no cluster")?;
     let mut slots = Slots { job: job.id, frame, hosts: Default::default() };

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cost_is_what_less_was_done_than_before_and_after() {
+    fn cost_is_the_loss_against_before_and_after() {
         assert_eq!(cost_percent(&[90, 98, 106]).unwrap(), 0.0);
         assert_eq!(cost_percent(&[100, 99, 100]).unwrap(), 1.0);
         assert_eq!(cost_percent(&[100, 150, 100]).unwrap(), -50.0);

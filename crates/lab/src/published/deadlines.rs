@@ -141,7 +141,7 @@ mod tests {
     use crate::harness::samples::Series;
 
     #[test]
-    fn where_none_was_missed_the_bound_follows_from_the_steps_of_all_rounds() {
+    fn bound_without_misses_follows_from_all_steps() {
         let options = Options { noisy: true, threads: Some(2), ..Options::default() };
         let lab = Lab::new(&options).unwrap();
         let of = |missed: [f64; 2]| {

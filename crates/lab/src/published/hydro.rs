@@ -10,9 +10,9 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use crate::harness::alternate::{Condition, alternate};
-use crate::harness::bed::{self, Bed, Settings};
+use crate::harness::bed::{self, Bed, BedSettings};
 use crate::harness::daemon::runtime_dir;
-use crate::harness::host::Place;
+use crate::harness::host::HostSpec;
 use crate::harness::lab::Lab;
 use crate::harness::machine::allowed_cpus;
 use crate::harness::report::Report;
@@ -42,21 +42,21 @@ pub struct Hydro {
 
 /// Hosts that share the CPUs, and the names of the conditions on them.
 struct Hosts {
-    places: Vec<Place>,
+    specs: Vec<HostSpec>,
     alone: String,
     linux: String,
     gangs: String,
 }
 
 impl Hosts {
-    fn of(places: Vec<Place>) -> Hosts {
-        let hosts = match places.len() {
+    fn of(specs: Vec<HostSpec>) -> Hosts {
+        let hosts = match specs.len() {
             1 => "1 host".to_owned(),
             several => format!("{several} hosts"),
         };
         let [alone, linux, gangs] =
             ["alone", "two, plain Linux", "two, gangs"].map(|it| format!("{hosts}, {it}"));
-        Hosts { places, alone, linux, gangs }
+        Hosts { specs, alone, linux, gangs }
     }
 }
 
@@ -79,8 +79,8 @@ impl Hydro {
         for hosts in wanted {
             ensure!(hosts.is_power_of_two(), "{hosts} hosts: a power of two is possible");
             let cpus_each = (ranks / hosts).max(1);
-            match Place::several(hosts, cpus_each, &cpus) {
-                Some(places) => all.push(Hosts::of(places)),
+            match HostSpec::several(hosts, cpus_each, &cpus) {
+                Some(specs) => all.push(Hosts::of(specs)),
                 None => left_out.push(format!(
                     "{hosts} hosts: each needs a CPU, and there are {}.",
                     cpus.len()
@@ -90,10 +90,10 @@ impl Hydro {
         ensure!(!all.is_empty(), "nothing to run: {}", left_out.join(" "));
         let mut conditions = Vec::new();
         for hosts in &all {
-            let places = &hosts.places;
-            let as_gangs = move |lab: &Lab, names: &[&str]| as_gangs(lab, places, side, names);
+            let specs = &hosts.specs;
+            let as_gangs = move |lab: &Lab, names: &[&str]| as_gangs(lab, specs, side, names);
             conditions.push(Condition::new(&hosts.alone, move |lab| as_gangs(lab, &NAMES[..1])));
-            conditions.push(Condition::new(&hosts.linux, move |lab| by_linux(lab, places, side)));
+            conditions.push(Condition::new(&hosts.linux, move |lab| by_linux(lab, specs, side)));
             conditions.push(Condition::new(&hosts.gangs, move |lab| as_gangs(lab, &NAMES)));
         }
         let run = alternate(lab, "hydro", lab.options.runs.unwrap_or(ROUNDS), &conditions)?;
@@ -113,8 +113,8 @@ impl Hydro {
                     "Alone the program does {} times as many steps on {} hosts as on {} (LLNL: \
                      one and two computers are within 5 %).",
                     figure(ratio.value),
-                    several.places.len(),
-                    one.places.len()
+                    several.specs.len(),
+                    one.specs.len()
                 ));
             }
         }
@@ -128,23 +128,23 @@ fn start(launch: &Launch, side: usize, names: &[&str]) -> Result<Vec<Ranks>> {
 }
 
 /// Two programs by Linux alone, without any daemon.
-fn by_linux(lab: &Lab, places: &[Place], side: usize) -> Result<Sample> {
+fn by_linux(lab: &Lab, specs: &[HostSpec], side: usize) -> Result<Sample> {
     let dir = runtime_dir().context("making a directory for programs")?;
-    let launch = Launch { places, dir: dir.path(), network: None };
+    let launch = Launch { specs, dir: dir.path(), network: None };
     let programs = start(&launch, side, &NAMES)?;
     let came = come_in(&programs, lab.length(LENGTH))?;
     Ok(Sample::default().with([(RATE, came.steps_per_s)]))
 }
 
-fn as_gangs(lab: &Lab, places: &[Place], side: usize, names: &[&str]) -> Result<Sample> {
-    let settings = Settings { places: places.to_vec(), ..Settings::default() };
+fn as_gangs(lab: &Lab, specs: &[HostSpec], side: usize, names: &[&str]) -> Result<Sample> {
+    let settings = BedSettings { specs: specs.to_vec(), ..BedSettings::default() };
     let bed = Bed::start(lab, &settings)?;
-    let launch = Launch { places, dir: bed.dir(), network: None };
+    let launch = Launch { specs, dir: bed.dir(), network: None };
     let programs = start(&launch, side, names)?;
     for (program, name) in programs.iter().zip(names) {
         program.register(&bed, name)?;
     }
-    bed.settle(1.0 / names.len() as f64)?;
+    bed.until_shares(1.0 / names.len() as f64)?;
     let came = come_in(&programs, lab.length(LENGTH))?;
     Ok(bed.sample()?.with([(RATE, came.steps_per_s)]))
 }

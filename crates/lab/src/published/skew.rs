@@ -12,7 +12,7 @@ use clap::Args;
 
 use crate::harness::alternate::{Condition, alternate};
 use crate::harness::apart::{self, APART_P50, APART_P99};
-use crate::harness::bed::{self, Bed, Settings};
+use crate::harness::bed::{self, Bed, BedSettings};
 use crate::harness::daemon::runtime_dir;
 use crate::harness::duration;
 use crate::harness::lab::Lab;
@@ -93,7 +93,7 @@ fn by_linux(lab: &Lab) -> Result<Sample> {
     let dir = runtime_dir().context("making a directory for programs")?;
     let dir = dir.path();
     let program = ranks::compile(dir, "pair", ranks::PAIR)?;
-    let launch = Launch { places: &bed::two_hosts()?, dir, network: None };
+    let launch = Launch { specs: &bed::two_hosts()?, dir, network: None };
     let pairs = [launch.start("one", &program, "")?, launch.start("other", &program, "")?];
     let came = come_in(&pairs, lab.length(LENGTH))?;
     Ok(Sample::default().with([(RATE, came.steps_per_s)]))
@@ -108,17 +108,17 @@ struct Gangs {
 
 impl Gangs {
     fn start(lab: &Lab, names: &[&str], error: Duration) -> Result<Gangs> {
-        let settings = Settings { clock_error: error, ..Settings::two_hosts()? };
+        let settings = BedSettings { clock_error: error, ..BedSettings::two_hosts()? };
         let bed = Bed::start(lab, &settings)?;
         let program = ranks::compile(bed.dir(), "pair", ranks::PAIR)?;
-        let launch = Launch { places: &settings.places, dir: bed.dir(), network: None };
+        let launch = Launch { specs: &settings.specs, dir: bed.dir(), network: None };
         let mut pairs = Vec::new();
         for name in names {
             let pair = launch.start(name, &program, "")?;
             pair.register(&bed, name)?;
             pairs.push(pair);
         }
-        bed.settle(1.0 / names.len() as f64)?;
+        bed.until_shares(1.0 / names.len() as f64)?;
         Ok(Gangs { pairs, bed })
     }
 }

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_curve_is_from_200_us_to_10_s_where_that_is_asked_for() {
+    fn full_curve_is_from_200_us_to_10_s() {
         use crate::harness::options::Options;
         let slices = |options: Options| Slices::default().slices(&Lab::new(&options).unwrap());
         let ends = |slices: &[Duration]| (slices[0], slices[slices.len() - 1]);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_is_long_enough_where_no_longer_one_is_shown_to_cost_less() {
+    fn slice_suffices_where_longer_ones_save_nothing() {
         let ms = Duration::from_millis;
         let slices = [ms(50), ms(1), ms(10), ms(20)];
         let cost = |slice: Duration| match slice.as_millis() {

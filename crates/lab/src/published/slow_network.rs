@@ -8,10 +8,10 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::harness::alternate::{Condition, alternate};
-use crate::harness::bed::{self, Bed, Settings};
+use crate::harness::bed::{self, Bed, BedSettings};
 use crate::harness::daemon::{DaemonOptions, runtime_dir};
 use crate::harness::duration;
-use crate::harness::host::Place;
+use crate::harness::host::HostSpec;
 use crate::harness::lab::Lab;
 use crate::harness::network::{self, Network};
 use crate::harness::report::Report;
@@ -54,16 +54,16 @@ impl SlowNetwork {
     pub fn run(&self, lab: &Lab) -> Result<Report> {
         lab.needs_gangd("it is about gangs that span hosts")?;
         bed::needs()?;
-        let places = bed::two_hosts()?;
+        let specs = bed::two_hosts()?;
         ranks::needs()?;
         network::needs()?;
         let alone = "one job alone";
         let gangs = |no_fill| DaemonOptions { no_fill, ..DaemonOptions::default() };
         let conditions = [
-            Condition::new(alone, |lab| self.by_linux(lab, &places, 1)),
-            Condition::new(LINUX, |lab| self.by_linux(lab, &places, self.jobs as usize)),
-            Condition::new(STRICT, |lab| self.as_gangs(lab, &places, gangs(true))),
-            Condition::new(FILLING, |lab| self.as_gangs(lab, &places, gangs(false))),
+            Condition::new(alone, |lab| self.by_linux(lab, &specs, 1)),
+            Condition::new(LINUX, |lab| self.by_linux(lab, &specs, self.jobs as usize)),
+            Condition::new(STRICT, |lab| self.as_gangs(lab, &specs, gangs(true))),
+            Condition::new(FILLING, |lab| self.as_gangs(lab, &specs, gangs(false))),
         ];
         let run = alternate(lab, "slow-network", lab.options.runs.unwrap_or(ROUNDS), &conditions)?;
         let about = format!(
@@ -85,25 +85,25 @@ impl SlowNetwork {
     }
 
     /// So many jobs by Linux alone, without any daemon.
-    fn by_linux(&self, lab: &Lab, places: &[Place], jobs: usize) -> Result<Sample> {
+    fn by_linux(&self, lab: &Lab, specs: &[HostSpec], jobs: usize) -> Result<Sample> {
         let network = Network::slow(self.mbit)?;
         let dir = runtime_dir().context("making a directory for programs")?;
-        let launch = Launch { places, dir: dir.path(), network: Some(&network) };
+        let launch = Launch { specs, dir: dir.path(), network: Some(&network) };
         let jobs = self.start(&launch, jobs)?;
         Ok(sample(Sample::default(), come_in(&jobs, lab.length(LENGTH))?))
     }
 
     /// All jobs as gangs.
-    fn as_gangs(&self, lab: &Lab, places: &[Place], daemon: DaemonOptions) -> Result<Sample> {
+    fn as_gangs(&self, lab: &Lab, specs: &[HostSpec], daemon: DaemonOptions) -> Result<Sample> {
         let network = Network::slow(self.mbit)?;
-        let settings = Settings { places: places.to_vec(), daemon, ..Settings::default() };
+        let settings = BedSettings { specs: specs.to_vec(), daemon, ..BedSettings::default() };
         let bed = Bed::start(lab, &settings)?;
-        let launch = Launch { places, dir: bed.dir(), network: Some(&network) };
+        let launch = Launch { specs, dir: bed.dir(), network: Some(&network) };
         let jobs = self.start(&launch, self.jobs as usize)?;
         for (number, job) in jobs.iter().enumerate() {
             job.register(&bed, &format!("job{number}"))?;
         }
-        bed.settle(1.0 / jobs.len() as f64)?;
+        bed.until_shares(1.0 / jobs.len() as f64)?;
         let came = come_in(&jobs, lab.length(LENGTH))?;
         Ok(sample(bed.sample()?, came))
     }

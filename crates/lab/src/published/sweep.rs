@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_crossing_is_between_the_last_with_a_benefit_and_the_first_without() {
+    fn crossing_follows_the_last_point_with_a_benefit() {
         let all = benefits(&[(40, 3.0), (400, 1.5), (4_000, 1.04), (40_000, 1.0)]);
         let (with, without) = bracket(&all).unwrap();
         assert_eq!((with.at.as_micros(), without.at.as_micros()), (4_000, 40_000));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_benefit_that_is_not_shown_does_not_move_the_crossing() {
+    fn unproven_benefit_does_not_move_the_crossing() {
         let mut all = benefits(&[(40, 3.0), (400, 1.1), (4_000, 1.03), (40_000, 1.03)]);
         (all[2].is_shown, all[3].is_shown) = (Some(false), Some(false));
         let (with, without) = bracket(&all).unwrap();

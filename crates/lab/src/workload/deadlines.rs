@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_threads_that_are_even_some_miss_by_the_order_they_come_in() {
+    fn some_of_many_even_threads_miss_by_their_order() {
         for by_chance in [1e-6, 1e-2] {
             assert_eq!(missed_percent(2, by_chance), 0.0);
             let of_16 = missed_percent(16, by_chance);

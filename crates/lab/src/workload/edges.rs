@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_in_the_gaps_of_a_long_slot_of_others_has_no_slot_there() {
+    fn runner_in_gaps_of_long_slots_has_no_slot_there() {
         let pauses = [(20 * MS + 30, 24 * MS), (25 * MS, 29 * MS), (30 * MS, 39 * MS)];
         let seen = seen(20 * MS, &[&[(5 * MS, 6 * MS)], &pauses[..]].concat());
         assert_eq!((seen.begins_ns.len(), seen.ends_ns.len(), seen.ends_ns.max()), (0, 1, 30));

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_system_is_solved_whatever_the_number_of_threads() {
+    fn system_is_solved_with_any_number_of_threads() {
         for (threads, size) in [(1, 2), (1, 17), (2, 16), (3, 16), (5, 7), (9, 4)] {
             let pivots = Pivots::new(size);
             let mut all: Vec<Rows> =

@@ -17,7 +17,7 @@ use gang_protocol::client::Registration;
 
 use crate::harness::bed::{Bed, wait_until};
 use crate::harness::compiled::compile_by;
-use crate::harness::host::Place;
+use crate::harness::host::HostSpec;
 use crate::harness::network::Network;
 
 /// Two ranks that send a small message to and fro.
@@ -57,7 +57,7 @@ pub fn compile(dir: &Path, name: &str, source: &str) -> Result<PathBuf> {
 /// How programs are started.
 pub struct Launch<'a> {
     /// Hosts with equally many CPUs.
-    pub places: &'a [Place],
+    pub specs: &'a [HostSpec],
     /// For scripts, pages and what the launcher says.
     pub dir: &'a Path,
     /// Absent where the machine's own loopback connects the ranks.
@@ -96,8 +96,8 @@ impl Launch<'_> {
         let file = File::options().create(true).read(true).write(true).truncate(true).open(&page);
         let file = file.context("making a program's page")?;
         file.set_len(PAGE).context("making a program's page")?;
-        let cpus = |place: &Place| format!("{}) cpus={};;", place.name, place.cpu_list());
-        let cpus: Vec<String> = self.places.iter().map(cpus).collect();
+        let cpus = |spec: &HostSpec| format!("{}) cpus={};;", spec.name, spec.cpu_list());
+        let cpus: Vec<String> = self.specs.iter().map(cpus).collect();
         let rank = format!(
             "ulimit -t 900; case $(hostname) in {} esac; exec taskset -c $cpus {} {} {arguments}\n",
             cpus.join(" "),
@@ -108,9 +108,9 @@ impl Launch<'_> {
         let rank = script(&self.dir.join(format!("{name}.sh")), &rank)?;
         let log = self.dir.join(format!("{name}.log"));
         let errors = File::create(&log).context("making a launcher's log")?;
-        let names: Vec<&str> = self.places.iter().map(|place| place.name.as_str()).collect();
-        let per_host = self.places.first().map_or(0, |place| place.cpus.len());
-        let ranks = per_host * self.places.len();
+        let names: Vec<&str> = self.specs.iter().map(|spec| spec.name.as_str()).collect();
+        let per_host = self.specs.first().map_or(0, |spec| spec.cpus.len());
+        let ranks = per_host * self.specs.len();
         let mut command = match self.network {
             Some(network) => network.program(LAUNCHER),
             None => Command::new(LAUNCHER),

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn phases_cover_the_period_evenly_and_ticks_keep_apart() {
+    fn phases_cover_period_evenly_and_ticks_keep_apart() {
         let every_ns = 1_000;
         let mut tenths = [0; 10];
         let mut before = 0;

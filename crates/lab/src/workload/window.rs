@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_missed_the_window_spent_nothing_in_it() {
+    fn thread_that_missed_window_spent_nothing_in_it() {
         let mut meter = CpuMeter::default();
         meter.look(Phase::Before);
         meter.look(Phase::After);

@@ -38,7 +38,7 @@ impl Matrix {
                 refused.insert(job, why);
             }
         }
-        self.settle();
+        self.fit_frame();
         refused
     }
 }

@@ -64,14 +64,14 @@ impl Matrix {
         self.lengthen(due.min(self.due_of(job, needed)), &mut rows);
         if rows.is_empty() {
             self.leave(job);
-            self.settle();
+            self.fit_frame();
             return Err(Refused::Full { max: self.longest() });
         }
         let mut moved = BTreeSet::from([job]);
         self.lose(lost, &mut moved);
         self.hold(job, Placement { cpus: seat.cpus, rows });
         if frame > before {
-            self.level(&mut moved);
+            self.redistribute(&mut moved);
             self.reserve(frame, &mut moved);
         }
         Ok(self.change(moved))
@@ -89,7 +89,7 @@ impl Matrix {
         let (before, mut moved) = (self.frame, BTreeSet::new());
         self.release(job);
         self.leave(job);
-        self.settle();
+        self.fit_frame();
         let needed = self.needed();
         self.repack(needed, &mut moved, Columns::Own);
         self.reserve(needed.min(before), &mut moved);
@@ -109,17 +109,17 @@ impl Matrix {
         let reach = self.reach(before, needed);
         let held = if self.can_all_move() { reach } else { reach.min(before) };
         self.frame = self.frame.max(held);
-        self.level(&mut moved);
+        self.redistribute(&mut moved);
         if moved.is_empty() && self.frame < reach {
             self.frame = reach;
-            self.level(&mut moved);
+            self.redistribute(&mut moved);
         }
         self.reserve(reach.min(self.frame), &mut moved);
         self.change(moved)
     }
 
     /// Gives rows to the jobs that lack the most, and takes what is left of surpluses.
-    fn level(&mut self, moved: &mut BTreeSet<JobId>) {
+    fn redistribute(&mut self, moved: &mut BTreeSet<JobId>) {
         let mut below: Vec<(Reverse<u64>, JobId)> = Vec::new();
         let mut surplus = BTreeMap::new();
         for (&job, it) in &self.jobs {
@@ -149,7 +149,7 @@ impl Matrix {
     /// the frame would be shorter than so many rows, a job has the last of them instead of the last
     /// of its own: one that moves anyway, or else the first of all.
     fn reserve(&mut self, frame: u32, moved: &mut BTreeSet<JobId>) {
-        self.settle();
+        self.fit_frame();
         let first = moved.first().or(self.jobs.keys().next());
         let Some(&job) = first.filter(|_| self.frame < frame) else { return };
         let Placement { cpus, mut rows } = self.jobs[&job].placement.clone();
@@ -212,7 +212,7 @@ impl Matrix {
         let mut rows = self.frame.saturating_sub(needed);
         while rows > 0 {
             if self.shorten(self.frame - rows, needed, moved, columns) {
-                self.settle();
+                self.fit_frame();
                 rows = (2 * rows).min(self.frame.saturating_sub(needed));
             } else {
                 rows /= 2;
@@ -385,7 +385,7 @@ impl Matrix {
 
     /// The change that consists of the new placements of these jobs.
     fn change(&mut self, moved: BTreeSet<JobId>) -> Change {
-        self.settle();
+        self.fit_frame();
         let placed = moved.into_iter().map(|job| (job, self.jobs[&job].placement.clone()));
         Change { frame: self.frame, placed: placed.collect() }
     }

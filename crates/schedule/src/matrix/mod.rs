@@ -226,7 +226,7 @@ impl Matrix {
         self.check_fit(job, &span, &placement)?;
         self.join(job, span);
         self.hold(job, placement);
-        self.settle();
+        self.fit_frame();
         Ok(())
     }
 
@@ -397,7 +397,7 @@ impl Matrix {
     }
 
     /// The frame ends with its last row in use.
-    fn settle(&mut self) {
+    fn fit_frame(&mut self) {
         let last = self.jobs.values().filter_map(|job| job.placement.rows.last()).max();
         self.frame = self.least_frame.max(last.map_or(0, |last| last + 1));
     }

@@ -265,7 +265,7 @@ impl Naive {
         self.lose(&lost, &mut moved);
         self.set(id, seat.cpus, rows);
         if frame > before {
-            self.level(frame, &mut moved);
+            self.redistribute(frame, &mut moved);
             self.reserve(frame, &mut moved);
         }
         moved
@@ -334,17 +334,17 @@ impl Naive {
         let reach = self.reach(before);
         let is_small = self.jobs.len() <= MAX_MOVES;
         let mut frame = self.frame().max(if is_small { reach } else { reach.min(before) });
-        self.level(frame, &mut moved);
+        self.redistribute(frame, &mut moved);
         if moved.is_empty() && frame < reach {
             frame = reach;
-            self.level(frame, &mut moved);
+            self.redistribute(frame, &mut moved);
         }
         self.reserve(frame.min(reach), &mut moved);
         moved
     }
 
     /// Rows for the jobs that lack the most, and none beyond what a job is due.
-    fn level(&mut self, frame: u32, moved: &mut BTreeSet<JobId>) {
+    fn redistribute(&mut self, frame: u32, moved: &mut BTreeSet<JobId>) {
         let ids: Vec<JobId> = self.jobs.iter().map(|job| job.id).collect();
         let mut surplus = self.surplus(frame, |_| true);
         let lacks = |naive: &Naive, id: &JobId| {

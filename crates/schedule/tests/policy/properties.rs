@@ -95,7 +95,7 @@ proptest! {
     /// Over any stretch of slices local gangs are within the cap as far as spanning slots leave
     /// some of it, and these are never denied.
     #[test]
-    fn local_gangs_give_way_to_spanning_slots_under_the_cap(
+    fn capped_local_gangs_give_way_to_spanning_slots(
         mut schedule in random::steady_beside_entries(),
     ) {
         let cap = i64::from(schedule.config().cap_permille);

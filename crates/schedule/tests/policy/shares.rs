@@ -215,7 +215,7 @@ proptest! {
     /// has its share of all slices where the others are due no more than the rows with room. At
     /// every moment it is within two requests and the slices by which its rows come late.
     #[test]
-    fn unpackable_gangs_have_their_shares_beside_a_spanning_job(
+    fn unpackable_gangs_have_shares_beside_spanning_job(
         gangs in proptest::collection::vec((random::weight(), any::<bool>()), 1..8),
         (frame, taken) in (2u32..40).prop_flat_map(|frame| (Just(frame), 1..frame)),
     ) {

@@ -17,7 +17,7 @@ enum Restricts {
     All,
 }
 
-/// What a part follows from.
+/// A part follows from this.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Way {
     job: JobId,

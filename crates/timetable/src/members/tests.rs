@@ -53,7 +53,7 @@ fn nothing_is_on_file_of_some_alone() {
 }
 
 #[test]
-fn threads_that_end_soon_are_told_from_those_that_stay() {
+fn threads_that_end_soon_differ_from_those_that_stay() {
     let mut job = job();
     let mut read = |tids: &[u32]| {
         job.update(tids, |tid| seen(tid, Attributes::other(5), &[0, 1]));
@@ -146,7 +146,7 @@ fn choices_of_cpus_are_seen_and_kept() {
 }
 
 #[test]
-fn cpuset_that_widens_is_for_threads_that_chose_none_of_it() {
+fn widened_cpuset_is_for_threads_that_chose_none() {
     let online = cpus(&[0, 1, 2]);
     let mut job = Members::new(Controls::default(), Attributes::other(0), cpus(&[0, 1]));
     job.update(&[3, 4, 5], |tid| seen(tid, Attributes::other(0), &[0, 1]));
@@ -173,7 +173,7 @@ fn cpuset_that_widens_is_for_threads_that_chose_none_of_it() {
 }
 
 #[test]
-fn nobody_chose_the_cpus_of_a_thread_that_lost_its_own() {
+fn cpus_of_a_thread_that_lost_its_own_are_no_choice() {
     let all = cpus(&[0, 1, 2]);
     let mut job = Members::new(Controls::default(), Attributes::other(0), cpus(&[1, 2]));
     job.update(&[3], |tid| seen(tid, Attributes::other(0), &[1, 2]));
@@ -224,7 +224,7 @@ fn known_threads_stay_beyond_the_limit() {
 }
 
 #[test]
-fn cpus_are_given_back_where_slots_restrict_them_alone() {
+fn cpus_restricted_by_slots_alone_are_given_back() {
     for (backend, are) in [(Backend::Rt, true), (Backend::Freeze, false)] {
         let mut job = job().with_threads(vec![Thread::new(3, Attributes::other(5))]);
         job.keep_what_stays(backend);
@@ -238,7 +238,7 @@ fn cpus_are_given_back_where_slots_restrict_them_alone() {
 }
 
 #[test]
-fn threads_that_chose_no_cpus_use_those_of_the_slot_that_are_theirs() {
+fn threads_use_cpus_of_slot_that_are_theirs() {
     let mut bound = job();
     bound.everywhere = cpus(&[0]);
     assert_eq!(bound.within(&cpus(&[0, 1])), cpus(&[0, 1]), "it is not known yet");
@@ -252,7 +252,7 @@ fn threads_that_chose_no_cpus_use_those_of_the_slot_that_are_theirs() {
 }
 
 #[test]
-fn thread_of_another_user_gets_back_what_it_has_and_is_left_alone() {
+fn foreign_thread_gets_its_own_and_is_left_alone() {
     let mut job = job();
     job.pinned = Some(cpus(&[1]));
     let mut raised = seen(4, Attributes::fifo(1), &[1]).unwrap();

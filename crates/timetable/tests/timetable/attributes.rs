@@ -2,8 +2,8 @@
 
 use gang_schedule::CpuSet;
 use gang_timetable::{
-    Attributes, Controls, Known, Members, SchedPolicy, WIDE, as_default, before_gangd, priority,
-    released, released_inheritor,
+    Attributes, Controls, Known, Members, OVERSUBSCRIBED, SchedPolicy, as_default, before_gangd,
+    priority, released, released_inheritor,
 };
 
 const BATCH: Attributes = Attributes::batch(10);
@@ -13,7 +13,7 @@ fn what_gangd_gave_a_parent_is_not_the_childs_own() {
     for (now, expected) in [
         (Attributes::fifo(priority::GANG), Attributes { nice: 0, ..BATCH }),
         (Attributes { nice: -20, ..Attributes::fifo(priority::GANG) }, BATCH),
-        (WIDE, BATCH),
+        (OVERSUBSCRIBED, BATCH),
     ] {
         assert_eq!(before_gangd(now, BATCH, false), expected, "{now:?}");
         assert_eq!(before_gangd(now, BATCH, true), expected, "{now:?}");
@@ -53,21 +53,21 @@ const KNOWN: Known = Known {
 };
 
 #[test]
-fn a_switch_changes_the_policy_and_leaves_the_nice_value() {
-    let (fifo, wide) = (Attributes::fifo(priority::GANG), WIDE);
+fn switch_changes_policy_and_leaves_the_nice_value() {
+    let (fifo, oversubscribed) = (Attributes::fifo(priority::GANG), OVERSUBSCRIBED);
     let nice = |nice, of: Attributes| Attributes { nice, ..of };
     for (now, to, then) in [
         (Attributes::other(5), fifo, Some(nice(5, fifo))),
         (Attributes::other(9), fifo, Some(nice(9, fifo))),
         (nice(9, fifo), Attributes::batch(5), Some(Attributes::batch(9))),
-        (Attributes::batch(5), wide, Some(wide)),
-        (wide, Attributes::batch(5), Some(Attributes::batch(5))),
-        (nice(9, wide), Attributes::batch(5), Some(Attributes::batch(9))),
+        (Attributes::batch(5), oversubscribed, Some(oversubscribed)),
+        (oversubscribed, Attributes::batch(5), Some(Attributes::batch(5))),
+        (nice(9, oversubscribed), Attributes::batch(5), Some(Attributes::batch(9))),
         // A choice of its owner stays until it is read.
-        (Attributes::batch(9), wide, None),
+        (Attributes::batch(9), oversubscribed, None),
         (Attributes::idle(5), fifo, None),
         (Attributes::fifo(priority::GANG + 1), Attributes::batch(5), None),
-        // The nice value of a wide gang does not.
+        // The nice value of an oversubscribed gang does not.
         (Attributes::idle(-20), fifo, Some(Attributes::idle(5))),
     ] {
         assert_eq!(KNOWN.switch(&now, &to), then, "from {now:?} to {to:?}");
@@ -82,7 +82,7 @@ fn what_gangd_does_not_give_is_wanted_by_the_owner() {
     for now in [Attributes::other(5), Attributes { nice: 5, ..fifo }, Attributes::batch(5)] {
         assert_eq!(KNOWN.wish(&now), None, "{now:?}");
     }
-    assert_eq!(KNOWN.wish(&WIDE), None, "a wide gang in its slot");
+    assert_eq!(KNOWN.wish(&OVERSUBSCRIBED), None, "an oversubscribed gang in its slot");
     for (now, wish) in [
         (Attributes { nice: 7, ..fifo }, Attributes::other(7)),
         (Attributes::batch(7), Attributes::other(7)),
@@ -97,8 +97,11 @@ fn what_gangd_does_not_give_is_wanted_by_the_owner() {
 }
 
 #[test]
-fn who_is_released_in_the_slot_of_a_wide_gang_has_nothing_of_it() {
-    for (now, then) in [(WIDE, BATCH), (Attributes { nice: 12, ..WIDE }, Attributes::batch(12))] {
+fn thread_released_when_oversubscribed_keeps_nothing() {
+    for (now, then) in [
+        (OVERSUBSCRIBED, BATCH),
+        (Attributes { nice: 12, ..OVERSUBSCRIBED }, Attributes::batch(12)),
+    ] {
         assert_eq!(released(&now, &BATCH), Some(then), "{now:?}");
     }
     let own = Attributes { reset_on_fork: true, ..Attributes::other(4) };
@@ -107,10 +110,10 @@ fn who_is_released_in_the_slot_of_a_wide_gang_has_nothing_of_it() {
 
 /// Linux permits any nice value that is not below the present one, and then another policy.
 #[test]
-fn nobody_keeps_what_the_slot_of_a_wide_gang_lets_him_choose() {
+fn choice_in_an_oversubscribed_slot_ends_with_it() {
     let fifo = Attributes::fifo(priority::GANG);
     for nice in [-19, -15, -1, 4] {
-        let now = Attributes { nice, ..WIDE };
+        let now = Attributes { nice, ..OVERSUBSCRIBED };
         assert_eq!(KNOWN.wish(&now), None, "{now:?}");
         assert_eq!(KNOWN.switch(&now, &Attributes::batch(5)), Some(Attributes::batch(5)));
         assert_eq!(KNOWN.switch(&now, &fifo), Some(Attributes { nice: 5, ..fifo }), "{now:?}");
@@ -146,22 +149,26 @@ fn a_default_is_that_of_an_ordinary_thread() {
         (BATCH, BATCH),
     ] {
         assert_eq!(as_default(of), default, "{of:?}");
-        for lost in [WIDE, Attributes::other(0)] {
+        for lost in [OVERSUBSCRIBED, Attributes::other(0)] {
             assert_eq!(before_gangd(lost, of, true), default, "{of:?}");
         }
-        let inheritor = released_inheritor(&WIDE, &of);
+        let inheritor = released_inheritor(&OVERSUBSCRIBED, &of);
         assert_eq!(inheritor, Some(default), "{of:?}");
         let members = Members::new(Controls::default(), of, CpuSet::new());
         assert_eq!(members.default_of(7), Some(default), "{of:?}");
     }
-    assert_eq!(released(&WIDE, &Attributes::other(-11)), Some(Attributes::other(-11)), "its own");
+    assert_eq!(
+        released(&OVERSUBSCRIBED, &Attributes::other(-11)),
+        Some(Attributes::other(-11)),
+        "its own"
+    );
     // By fork, where nothing resets it, it is the child's own.
     let inherited = Attributes::other(-11);
     assert_eq!(before_gangd(inherited, inherited, true), inherited);
 }
 
 #[test]
-fn what_a_thread_had_before_its_job_moved_is_no_choice() {
+fn attributes_from_before_a_move_are_no_choice() {
     let now = Attributes::idle(9);
     assert_eq!(KNOWN.wish(&now), Some(now), "its owner chose that in an idle group");
     let moved = Known { has_moved: true, ..KNOWN };

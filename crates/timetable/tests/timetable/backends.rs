@@ -108,7 +108,7 @@ fn it_does_not_matter_where_the_job_really_was() {
 }
 
 #[test]
-fn threads_that_are_real_time_or_of_others_are_not_touched() {
+fn foreign_and_real_time_threads_are_not_touched() {
     every_way(|way| {
         let exempt = way.job.threads().iter().filter(|thread| thread.is_exempt());
         for thread in exempt {
@@ -122,7 +122,7 @@ fn threads_that_are_real_time_or_of_others_are_not_touched() {
 }
 
 #[test]
-fn group_with_a_thread_of_another_user_is_frozen_by_administrators_alone() {
+fn only_administrators_freeze_groups_of_mixed_users() {
     for backend in Backend::ALL {
         for stops_foreign in [false, true] {
             let mut job = with_foreign();
@@ -152,7 +152,7 @@ fn what_is_released_has_its_originals_back() {
 #[test]
 fn nice_is_kept_wherever_it_counts_for_nothing() {
     every_way(|way| {
-        if way.to == Standing::Raised && way.in_slot == InSlot::Wide {
+        if way.to == Standing::Raised && way.in_slot == InSlot::Oversubscribed {
             return;
         }
         for thread in way.job.threads() {
@@ -186,7 +186,7 @@ fn gang_weighed_as_a_whole_keeps_its_attributes() {
 }
 
 #[test]
-fn group_is_weighed_by_one_backend_or_for_one_slot_mode() {
+fn group_is_weighed_by_one_backend_or_slot_mode() {
     every_way(|way| {
         let controls = way.job.controls;
         let is_weighed = way.backend == Backend::Weight

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use gang_schedule::{Config, CpuSet, Event, Gap, Plan, Schedule, Spec, Topology};
 use gang_timetable::{
-    Action, Attributes, Backend, Controls, Gang, InSlot, Members, Seen, Standing, Stretch,
-    Switchers, Timetable, Validity, WIDE, compose, is_raised, lowered,
+    Action, Attributes, Backend, Controls, Gang, InSlot, Members, OVERSUBSCRIBED, Seen, Standing,
+    Stretch, Switchers, Timetable, Validity, compose, is_raised, lowered,
 };
 
 use crate::jobs::JOB;
@@ -64,7 +64,7 @@ fn stretch_of(
     .timetables
 }
 
-/// What the threads get in the first slot, on two of four CPUs.
+/// The attributes of the threads in the first slot, on two of four CPUs.
 fn in_slot(members: &Members, in_slot: InSlot) -> BTreeMap<u32, Attributes> {
     let config = Config::default();
     let mut schedule = Schedule::new(config.clone(), Topology::flat(4)).unwrap();
@@ -86,7 +86,7 @@ fn in_slot(members: &Members, in_slot: InSlot) -> BTreeMap<u32, Attributes> {
 }
 
 #[test]
-fn thread_is_raised_where_its_slot_has_all_cpus_it_chose() {
+fn thread_is_raised_if_its_slot_has_all_chosen_cpus() {
     // One is offline, or no CPU of the machine.
     let members = members(&[&[1], &[2], &[1, 2], &[0, 1], &[0, 9]]);
     let exclusive = in_slot(&members, InSlot::Exclusive);
@@ -94,14 +94,17 @@ fn thread_is_raised_where_its_slot_has_all_cpus_it_chose() {
     assert_eq!(raised.collect::<Vec<u32>>(), [7, 8, 11, 12]);
     let fills = lowered(&Attributes::other(0), false);
     assert_eq!([exclusive[&9], exclusive[&10]], [fills; 2]);
-    let wide = in_slot(&members, InSlot::Wide);
-    assert_eq!([7, 8, 9, 10].map(|tid| wide[&tid]), [WIDE, WIDE, fills, fills]);
+    let oversubscribed = in_slot(&members, InSlot::Oversubscribed);
+    assert_eq!(
+        [7, 8, 9, 10].map(|tid| oversubscribed[&tid]),
+        [OVERSUBSCRIBED, OVERSUBSCRIBED, fills, fills]
+    );
     let uncontended = in_slot(&members, InSlot::Uncontended);
     assert!(uncontended.values().all(|it| *it == Attributes::other(0)), "nobody is raised");
 }
 
 #[test]
-fn slot_that_moves_restricts_and_states_who_chose_cpus() {
+fn moving_slot_restricts_and_states_chosen_cpus() {
     let members = members(&[&[1]]);
     let gap = Gap { length_ns: 0, ..Gap::default() };
     let config = Config { gap, ..Config::default() };

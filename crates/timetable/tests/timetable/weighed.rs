@@ -71,10 +71,10 @@ fn each_switcher_sets_what_weighs_a_gang() {
     let (config, timetables) = two_slices();
     assert_eq!(timetables.len(), 4);
     let group = Group::Job(JOB);
-    let lifted = [Control::Idle(false), Control::Weight(Weight::Highest)];
+    let raised = [Control::Idle(false), Control::Weight(Weight::Highest)];
     let gap_ns = config.gap.period_ns - config.gap.length_ns;
     for timetable in &timetables {
-        assert_eq!(controls(timetable, 0), lifted.map(|control| (group, control)));
+        assert_eq!(controls(timetable, 0), raised.map(|control| (group, control)));
         for out_ns in [gap_ns, config.slice_ns - config.gap.length_ns] {
             assert_eq!(controls(timetable, out_ns), [(group, Control::Idle(true))]);
         }
@@ -86,6 +86,6 @@ fn each_switcher_sets_what_weighs_a_gang() {
 fn group_of_all_gangs_gives_way_to_a_weighed_one() {
     let (_, timetables) = two_slices();
     let mut actions = timetables.iter().flat_map(|timetable| timetable.parts.iter().flatten());
-    let lifts_all = |action: &Action| matches!(action, Action::Control { group: Group::All, .. });
-    assert!(!actions.any(lifts_all));
+    let raises_all = |action: &Action| matches!(action, Action::Control { group: Group::All, .. });
+    assert!(!actions.any(raises_all));
 }

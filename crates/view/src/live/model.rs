@@ -81,7 +81,7 @@ impl Model {
         self.status = Some(Arc::new(status));
     }
 
-    /// The cluster that the daemon is in. What did not change stays the same value, so that it
+    /// The cluster that the daemon is in. One that did not change stays the same value, so that it
     /// need not be sent again.
     pub fn cluster(&mut self, cluster: Option<v1::Cluster>) {
         if self.cluster.as_deref() != cluster.as_ref() {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_back_does_not_stop_the_timeline() {
+    fn clock_set_back_does_not_stop_the_timeline() {
         let start = Instant::now();
         let mut model = Model::new("host");
         model.frame(rows(4_000..5_040), at(start, 5_000));

@@ -138,7 +138,7 @@ fn alerts_and_dashboard_use_metrics_that_there_are() {
 
 /// Whether they do as the cases say, promtool knows.
 #[test]
-fn each_alert_has_a_case_in_which_it_comes_and_one_in_which_it_does_not() {
+fn each_alert_comes_in_its_case_and_not_otherwise() {
     let read = |name| std::fs::read_to_string(file("integrations/prometheus").join(name)).unwrap();
     let (rules, cases) = (read("gangd.rules.yml"), read("gangd.rules.test.yml"));
     let alerts: Vec<&str> =
@@ -155,7 +155,7 @@ fn each_alert_has_a_case_in_which_it_comes_and_one_in_which_it_does_not() {
 }
 
 #[test]
-fn needs_promtool_prometheus_accepts_metrics_and_alerts() {
+fn needs_promtool_metrics_and_alerts_are_accepted() {
     let promtool = |args: &[&str], input: String| {
         let mut child = Command::new("promtool")
             .args(args)

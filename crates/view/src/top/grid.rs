@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_of_many_turns_shows_that_there_were_several() {
+    fn column_of_many_turns_shows_that_there_were_more() {
         // Jobs 1 and 2 by turns on both CPUs; then job 3 on one CPU.
         let turns = (0..20).map(|slice| row(slice, MS, &[(1 + slice % 2, &[0, 1])]));
         let single = (20..40).map(|slice| row(slice, MS, &[(3, &[1])]));

@@ -21,7 +21,7 @@ const WIDE: u16 = 132;
 const WIDE_ONLY: u8 = 3;
 
 /// Narrowest that a name is cut to; columns are left out before.
-const NAME_MIN: usize = 10;
+const NAME_MIN: usize = 9;
 
 /// The width of ids: of jobs of this host, and of jobs that span hosts.
 const ID_WIDTHS: (usize, usize) = (5, 10);

@@ -97,7 +97,7 @@ mod tests {
     const PART: &str = "GANG_TEST_PANICS";
 
     #[test]
-    fn a_panic_of_any_thread_gives_the_terminal_back_and_ends_the_program() {
+    fn panic_of_any_thread_gives_back_terminal_and_ends() {
         if let Ok(part) = std::env::var(PART) {
             return panic_at_a_terminal(&part);
         }
@@ -143,7 +143,7 @@ mod tests {
         let name = ptsname(&master, Vec::new()).unwrap();
         let slave = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
         let stdio = || Stdio::from(slave.try_clone().unwrap());
-        let test = "a_panic_of_any_thread_gives_the_terminal_back_and_ends_the_program";
+        let test = "panic_of_any_thread_gives_back_terminal_and_ends";
         // A terminal belongs to a session.
         let mut command = Command::new("timeout");
         command.args(["60", "setsid", "--ctty", "--wait"]).arg(std::env::current_exe().unwrap());

@@ -107,7 +107,7 @@ fn compare(name: &str, found: &str) {
 }
 
 #[test]
-fn jobs_frame_and_timeline_fit_80_by_24_and_200_by_60() {
+fn jobs_frame_and_timeline_fit_any_terminal() {
     let mut state = State::new(two_jobs());
     compare("80x24", &seen(&mut state, PLAIN, (80, 24)));
     compare("200x60", &seen(&mut State::new(many_jobs()), PLAIN, (200, 60)));
@@ -115,7 +115,7 @@ fn jobs_frame_and_timeline_fit_80_by_24_and_200_by_60() {
 }
 
 #[test]
-fn where_a_program_says_how_far_it_is_there_is_a_column() {
+fn progress_of_a_program_has_a_column() {
     let mut jobs: Vec<v1::Job> = two_jobs().jobs.iter().map(|view| view.job.clone()).collect();
     let at_ns = NOW_NS - 2000 * MS;
     jobs[0].progress = Some(v1::Progress { done: 420.0, total: 1000.0, at_ns });
@@ -195,7 +195,7 @@ fn without_unicode_there_is_none() {
 }
 
 #[test]
-fn without_colours_there_are_none_and_with_them_jobs_differ() {
+fn jobs_differ_by_colour_only_where_there_are_some() {
     let styles = |look: Look| {
         let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
         let mut state = State::new(two_jobs());
@@ -238,7 +238,7 @@ fn questions_help_and_details_have_their_place() {
 }
 
 #[test]
-fn a_daemon_that_is_gone_is_reported_above_old_figures() {
+fn gone_daemon_is_reported_above_old_figures() {
     let mut model = model(2, vec![fixture::job(3, "lu")]);
     let socket = PathBuf::from("/run/gangd/gangd.sock");
     let waited = std::time::Duration::from_secs(2);

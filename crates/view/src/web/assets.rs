@@ -29,7 +29,7 @@ mod tests {
     const BYTES_MAX: usize = 300_000;
 
     #[test]
-    fn the_page_is_small_and_loads_nothing_from_elsewhere() {
+    fn page_is_small_and_loads_nothing_from_elsewhere() {
         let bytes: usize = ASSETS.iter().map(|(_, _, bytes)| bytes.len()).sum();
         assert!(bytes < BYTES_MAX, "{bytes} bytes");
         println!("{bytes} bytes");

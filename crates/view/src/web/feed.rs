@@ -81,7 +81,7 @@ impl Shot {
         .clone()
     }
 
-    /// What is new since the shot before, or all of it.
+    /// The news since the shot before, or all of it.
     fn frame<'a>(&'a self, is_whole: bool, ended: impl Iterator<Item = &'a v1::Row>) -> Frame<'a> {
         let Snapshot { at_ns, status, jobs, cluster, coming, .. } = &self.snapshot;
         let with_status = is_whole || self.has_new_status;

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_says_why_a_stronger_backend_is_not_used() {
+    fn status_says_why_no_stronger_backend_is_used() {
         let mut status = fixture::status();
         assert!(Status::from(&status).obstacle.is_none());
         status.backends[0].reason = Some("no CAP_SYS_NICE".to_owned());

@@ -402,7 +402,7 @@ pub fn lost(Evidence { job, status, .. }: Evidence<'_>, figures: &Derived) -> Op
     }
 }
 
-/// What it left to others in its slots.
+/// The time that it left to others in its slots.
 pub fn gave_way(Evidence { job, .. }: Evidence<'_>, figures: &Derived) -> Option<Finding> {
     let times = job.measured.as_ref()?.gave_way;
     let share = figures.gave_way.filter(|_| times > 0)?;

@@ -134,7 +134,7 @@ export class HostMatrix extends Picture implements Controls {
     const most = Math.max(1, (this.cluster()?.columns ?? 1) / COLUMNS_LEAST);
     this.zoomed = Math.min(most, Math.max(1, this.zoomed * factor));
     const after = this.shown();
-    // What is under the pointer stays there.
+    // The cell under the pointer stays there.
     const left = column - (column - before.left) * (after.wide / before.wide);
     this.move(left, row - (row - before.top) * (after.high / before.high));
   }

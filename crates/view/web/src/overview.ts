@@ -64,7 +64,7 @@ export class Overview {
     figures.set("Switches", `late ${duration(late.p99_ns)}, skew ${duration(skew.p99_ns)}`, `99 of 100 of the last 1,024; ${status.switches.count} in all`);
     figures.set("Plans", `${late_plans} late, ${ran_out} ran out`, "Plans that came after their beginning, and those that no other followed in time, since the daemon began; neither is to happen");
     const measuring = { yes: "yes", starting: "begins", no: "no" }[status.measuring] ?? status.measuring;
-    figures.set("Measures", measuring, status.not_measured ? printable(status.not_measured) : "How gangs run together, by BPF");
+    figures.set("Measures", measuring, status.not_measured ? printable(status.not_measured) : "How far gangs are coscheduled, by BPF");
     figures.set("Daemon", `up ${duration(status.uptime_ns)}`, `version ${status.version}`);
   }
 }

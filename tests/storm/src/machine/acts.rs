@@ -2,7 +2,7 @@
 
 use gang_schedule::JobId;
 use gang_timetable::{
-    Action, Attributes, Signal, WIDE, is_raised,
+    Action, Attributes, OVERSUBSCRIBED, Signal, is_raised,
     record::{Placement, Record},
 };
 
@@ -137,7 +137,7 @@ impl Machine {
             let wanted = self.wanted_on_file(*tid);
             if wanted != Some(known.own) {
                 let is_raised = attributes.policy.is_realtime() || attributes.nice == -20;
-                let was_wide = self.model.attributes[tid] == WIDE;
+                let was_oversubscribed = self.model.attributes[tid] == OVERSUBSCRIBED;
                 let thread = self.threads.get_mut(tid).into_iter();
                 thread.for_each(|it| {
                     let own = it.own;
@@ -150,7 +150,7 @@ impl Machine {
                     covered.for_each(|had| it.may_have(had));
                     let all = it.normal.iter().copied().chain([own]);
                     let all = all.map(|it| Attributes { nice: known.own.nice, ..it });
-                    let all: Vec<Attributes> = all.filter(|_| was_wide).collect();
+                    let all: Vec<Attributes> = all.filter(|_| was_oversubscribed).collect();
                     all.into_iter().for_each(|had| it.may_have(had));
                 });
             }

@@ -9,7 +9,7 @@ impl Machine {
     /// Whether a thread has what its owner gave it, as far as anybody can tell.
     pub fn is_its_own(&self, tid: u32) -> bool {
         let (thread, now) = (&self.threads[&tid], self.model.attributes[&tid]);
-        // What its parent had of its own is lost with the nice value.
+        // Its parent's own attributes are lost with the nice value.
         let lost = [Attributes { nice: 0, ..thread.own }, Attributes::other(0)];
         now == thread.own
             || (thread.lost_nice && lost.contains(&now))
@@ -17,7 +17,8 @@ impl Machine {
             || thread.unread.contains(&now)
     }
 
-    /// What threads that no job has keep of gangd; of all threads where `everybody` is released.
+    /// Checks that threads that no job has keep nothing of gangd; all threads where `everybody` is
+    /// released.
     pub fn check_released(&mut self, everybody: bool) {
         let mut wrong = Vec::new();
         for (tid, thread) in &self.threads {

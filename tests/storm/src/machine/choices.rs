@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gang_schedule::{CpuSet, JobId};
 use gang_timetable::{
-    Attributes, Backend, Members, WIDE,
+    Attributes, Backend, Members, OVERSUBSCRIBED,
     record::{Placement, Record},
 };
 
@@ -23,8 +23,8 @@ impl Machine {
         }
         let is_nice = before.is_some_and(|before| before.nice != now.nice);
         let had = thread.own;
-        // In the slot of a wide gang, anybody may choose a nice value that he could not choose
-        // elsewhere. One below his own is no wish, and his own is what was known of it last.
+        // In the slot of an oversubscribed gang, anybody may choose a nice value that he could not
+        // choose elsewhere. One below his own is no wish, and his own is what was known of it last.
         let mut had_before = Vec::new();
         if before.is_some_and(|it| it.reset_on_fork && !it.policy.is_realtime()) {
             had_before = thread.normal.iter().chain(&thread.unread).copied().chain([had]).collect();
@@ -50,14 +50,14 @@ impl Machine {
                 let before_that = before_that.into_iter().chain([had]).chain(at_start);
                 before_that.for_each(|had| thread.may_have(had));
             }
-            // In its slot, one of a wide gang is SCHED_OTHER: nobody can tell that its owner did
-            // not choose that, too.
+            // In its slot, one of an oversubscribed gang is SCHED_OTHER: nobody can tell that its
+            // owner did not choose that, too.
             if before.is_some_and(|it| it.reset_on_fork && !it.policy.is_realtime()) {
                 thread.is_unswitched = true;
                 thread.may_have(Attributes { reset_on_fork: false, ..now });
             }
         } else {
-            // That of a wide gang in its slot is not its owner's.
+            // That of an oversubscribed gang in its slot is not its owner's.
             let nice =
                 if now.nice == -20 && !now.policy.is_realtime() { had.nice } else { now.nice };
             thread.own = Attributes { nice, ..now };
@@ -66,9 +66,10 @@ impl Machine {
                 thread.may_have(Attributes { nice, ..now });
             }
             thread.is_unswitched = !now.policy.is_realtime();
-            // It may look as one that a real-time parent has started, or as one of a wide gang does
-            // in its slot. Nobody can tell that it was chosen, nor what its owner had chosen since
-            // the last read: sched_getattr(2) shows what a thread has, and nothing of before.
+            // It may look as one that a real-time parent has started, or as one of an
+            // oversubscribed gang does in its slot. Nobody can tell that it was chosen, nor what
+            // its owner had chosen since the last read: sched_getattr(2) shows what a thread has,
+            // and nothing of before.
             let read = thread.unread.first().copied().unwrap_or(had);
             if now == Attributes::other(0) && (thread.was_reset || !thread.was_read) {
                 let at_start = thread.at_start.clone();
@@ -79,7 +80,7 @@ impl Machine {
                 true => Attributes::other(nice),
                 false => Attributes { nice, ..had },
             };
-            if now == WIDE {
+            if now == OVERSUBSCRIBED {
                 thread.may_have(ordinary(read));
             }
             thread.unread.extend(is_on_file.then_some(ordinary(had)));
@@ -107,7 +108,7 @@ impl Machine {
         pins.zip(cpus).is_some_and(|(pins, cpus)| pins.has_given(cpus))
     }
 
-    /// What the owner of a thread wants, by what is on file.
+    /// The attributes that the owner of a thread wants, by what is on file.
     pub(super) fn wanted_on_file(&self, tid: u32) -> Option<Attributes> {
         let record = self.record_of(tid)?;
         let own = self.pins.get(&JobId(record.id)).and_then(|pins| pins.own.get(&tid));
@@ -160,7 +161,7 @@ impl Machine {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         thread.choice = Choice::Unseen;
         let before = std::mem::replace(&mut thread.own_cpus, cpus.clone());
-        // What its daemon knew of is given back where that daemon does not look any more.
+        // CPUs that its daemon knew of are given back where that daemon does not look any more.
         thread.normal_cpus.push(before);
         self.model.affinity.insert(tid, cpus);
     }

@@ -185,7 +185,7 @@ impl Machine {
             let read = members.threads().iter().find(|it| it.tid == first).map(|it| it.original);
             // Of one that leaves, it is on file.
             let read = read.or_else(|| on_file.get(&first).copied());
-            // A real-time one, or one of a wide gang in its slot, may have started it.
+            // A real-time one, or one of an oversubscribed gang in its slot, may have started it.
             let may_have_lost = |now: &Attributes| now.nice == -20 || *now == Attributes::other(0);
             let now = self.model.attributes.get(&tid).copied().unwrap_or(thread.own);
             let may_have_lost = may_have_lost(&now);

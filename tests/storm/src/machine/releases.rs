@@ -99,7 +99,7 @@ impl Machine {
         }
     }
 
-    /// What single members have started is no member: it gets back what it would have had.
+    /// A thread that single members have started is no member: it gets back what it would have had.
     pub(super) fn release_inheritors(
         &mut self,
         job: JobId,
@@ -154,8 +154,8 @@ impl Machine {
         }
     }
 
-    /// What a thread that left its job has started since it was last read gets what it would have
-    /// had.
+    /// Threads that one that left its job has started since it was last read get what they would
+    /// have had.
     pub fn release_started(
         &mut self,
         job: JobId,
@@ -197,7 +197,7 @@ impl Machine {
 
     /// A job that is over leaves nothing but its processes.
     pub fn clear_away(&mut self, record: &Record) {
-        // What a tree has below it may be another job's.
+        // Processes below a tree may be another job's.
         if !matches!(record.placement, Placement::Tree { .. }) {
             self.release(record);
         }
@@ -207,8 +207,8 @@ impl Machine {
         self.pins.remove(&job);
     }
 
-    /// A process was on its way into a job, and is there. What it has started meanwhile is not: it
-    /// gets back what it would have had.
+    /// A process was on its way into a job, and is there. Its children of meanwhile are not: they
+    /// get back what they would have had.
     pub fn let_strays_go(&mut self, job: JobId, first: u32, normal: Attributes, cpus: &CpuSet) {
         let pins = self.pins.get(&job).cloned().unwrap_or_default();
         let is_stray = |pid: u32| {

@@ -262,7 +262,7 @@ impl World {
                 true => stands,
             };
             let roster = daemon.rosters.get(id);
-            // What a gang has just started is read with the next plans.
+            // Threads that a gang has just started are read with the next plans.
             let is_still = standing == Standing::Paused && !core.eligibility(job).is_gang();
             let runs = roster.filter(|_| is_still);
             let is_elsewhere = |pid| {

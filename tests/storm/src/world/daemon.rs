@@ -128,7 +128,7 @@ impl Daemon {
         }
         for stray in std::mem::take(&mut self.strays) {
             let is_out = in_force >= Some(stray.gone_from);
-            // What a job that is over left behind is released with it.
+            // Threads that a job that is over left behind are released with it.
             let is_stray = self.core.jobs().contains_key(&stray.job)
                 && self.core.is_of_no_job(stray.tid)
                 && machine.is_outside(stray.job, stray.tid);

@@ -1,7 +1,7 @@
 //! A machine with a daemon on it, under a virtual clock.
 //!
 //! The daemon is the real conductor, with real timetables and the rules by which switchers follow
-//! them. What surrounds these in gangd, reading and carrying out, is done here as it is done there,
+//! them. Their surroundings in gangd, reading and carrying out, are done here as there,
 //! step by step, so that the daemon may die between any two of them.
 
 use std::{
@@ -220,7 +220,7 @@ impl Hands<Action> for Arms<'_> {
         self.gives_way.set(self.machine.borrow_mut().lower_for_a_moment(action));
     }
 
-    fn take_back(&self, action: &Action) {
+    fn lower_if_raised(&self, action: &Action) {
         let tid = action.of_thread().map(|(tid, _)| tid);
         let is_raised = tid.is_some_and(|tid| self.machine.borrow().is_raised(tid));
         if is_raised {
@@ -315,7 +315,7 @@ impl World {
             }
         }
         self.check_shares();
-        // What came last is planned with.
+        // The last arrivals are planned with.
         self.pass(check::SETTLED_NS, false);
         self.check_quotas();
         let violations = std::mem::take(&mut self.machine.borrow_mut().violations);
@@ -402,7 +402,7 @@ impl World {
                     machine.become_other(pid, uid, self.now.monotonic_ns);
                 }
             }
-            Kind::Use | Kind::Idle | Kind::Widen => self.see(kind, a),
+            Kind::Use | Kind::Idle | Kind::Oversubscribe => self.see(kind, a),
             Kind::Bustle => self.bustle(a, b),
             Kind::Kill => match b % 3 {
                 0 => self.die(),

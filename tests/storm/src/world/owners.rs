@@ -1,4 +1,4 @@
-//! What owners of processes do, and what the survey sees.
+//! The doings of owners of processes, and what the survey sees.
 
 use std::collections::BTreeSet;
 
@@ -214,11 +214,12 @@ impl World {
                 return;
             }
             let policy = [SchedPolicy::Other, low, SchedPolicy::RoundRobin][usize::from(b % 3)];
-            // The nice value of a wide gang in its slot stays, under a real-time policy, too.
-            // Nobody without privilege takes the flag away that ends it with a fork
+            // The nice value of an oversubscribed gang in its slot stays, under a real-time policy,
+            // too. Nobody without privilege takes the flag away that ends it with a fork
             // (user_check_sched_setscheduler); who has it keeps the nice value for ever.
-            let is_in_wide_slot = before.reset_on_fork && !before.policy.is_realtime();
-            let is_of_slot = is_in_wide_slot && before.nice < machine.threads[&tid].own.nice;
+            let is_in_oversubscribed_slot = before.reset_on_fork && !before.policy.is_realtime();
+            let is_of_slot =
+                is_in_oversubscribed_slot && before.nice < machine.threads[&tid].own.nice;
             if before.nice == -20 || is_of_slot {
                 return;
             }
@@ -340,7 +341,7 @@ impl World {
         let of = daemon.uses.entry(job).or_default();
         match kind {
             Kind::Use => *of += 5 * MS,
-            Kind::Widen => {
+            Kind::Oversubscribe => {
                 let cpus = daemon.core.jobs()[&job].spec.cpus;
                 let of_jobs = vec![(job, Runnable::exactly(cpus + 1))];
                 for _ in 0..3 {

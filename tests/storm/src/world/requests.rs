@@ -177,7 +177,7 @@ impl World {
     }
 
     /// A hostile user asks for as many jobs as he can have, by many users of his, has processes in
-    /// some, and has them stand still and go on. Whoever has no job yet may have one after that.
+    /// some, and has them stand still and go on. A user who has no job yet may have one after that.
     pub(super) fn flood(&mut self, a: u16, b: u16) -> Result<(), Died> {
         let uids = SUBORDINATE.cycle().skip(usize::from(a)).step_by(97);
         for (uid, i) in uids.zip(0..b % 48 + 1) {
@@ -317,15 +317,15 @@ impl World {
     }
 
     /// The same, of one that is going to come.
-    fn newcomer(&self, job: JobId, b: u16) -> Option<u32> {
+    fn coming_process(&self, job: JobId, b: u16) -> Option<u32> {
         let pid = self.free_process(job, b)?;
         self.machine.borrow_mut().know_choices(pid);
         Some(pid)
     }
 
     pub(super) fn attach(&mut self, job: JobId, b: u16) -> Result<(), Died> {
-        let Some(pid) = self.newcomer(job, b) else { return Ok(()) };
-        // What is on file does not tell the children that one had before from those of its way.
+        let Some(pid) = self.coming_process(job, b) else { return Ok(()) };
+        // The file does not tell the children that one had before from those of its way.
         if self.machine.borrow().processes.values().any(|child| child.parent == pid) {
             return Ok(());
         }
@@ -371,7 +371,7 @@ impl World {
 
     /// Threads or processes that are there become the members of a job.
     pub(super) fn join(&mut self, job: JobId, b: u16) -> Result<(), Died> {
-        let Some(pid) = self.newcomer(job, b) else { return Ok(()) };
+        let Some(pid) = self.coming_process(job, b) else { return Ok(()) };
         let single = self.machine.borrow_mut().single(pid);
         let Some(single) = single.filter(|_| self.backend == Backend::Rt && self.config.fill)
         else {
@@ -405,7 +405,7 @@ impl World {
     }
 
     pub(super) fn add_thread(&mut self, job: JobId, b: u16) -> Result<(), Died> {
-        let Some(pid) = self.newcomer(job, b) else { return Ok(()) };
+        let Some(pid) = self.coming_process(job, b) else { return Ok(()) };
         let single = self.machine.borrow_mut().single(pid);
         let (Some(single), Some(daemon)) = (single, &self.daemon) else { return Ok(()) };
         let record = daemon.core.with_thread(job, single);
@@ -445,7 +445,7 @@ impl World {
 
     /// A further process comes.
     pub(super) fn follow(&mut self, job: JobId, b: u16) -> Result<(), Died> {
-        let Some(pid) = self.newcomer(job, b) else { return Ok(()) };
+        let Some(pid) = self.coming_process(job, b) else { return Ok(()) };
         let Some(home) = self.daemon.as_ref().and_then(|it| it.core.jobs()[&job].home.as_ref())
         else {
             return Ok(());

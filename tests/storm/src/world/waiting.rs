@@ -183,7 +183,7 @@ impl World {
                     leaver.actions.iter().for_each(|action| machine.perform(action));
                 }
                 drop(machine);
-                // What it has started is no member either.
+                // Threads that it has started are no members either.
                 self.machine.borrow_mut().release_inheritors_of(job);
                 let Some(daemon) = &mut self.daemon else { return Ok(()) };
                 let roster = daemon.rosters.entry(job).or_default();
@@ -262,7 +262,7 @@ impl World {
         Ok(())
     }
 
-    /// What the group of its own weighed that a job has left is of no matter any more.
+    /// The weight of the own group that a job has left is of no matter any more.
     fn leave_cpu_group(&mut self, job: JobId) {
         let of = self.daemon.as_ref().and_then(|daemon| daemon.core.jobs().get(&job));
         let home = of.and_then(|of| of.home.as_ref());

@@ -96,7 +96,7 @@ fn change_that_was_made_unheard_is_not_made_twice() {
 }
 
 #[test]
-fn limit_that_others_set_is_the_one_that_is_stretched() {
+fn limit_that_others_set_is_stretched() {
     let mut account = Account::default();
     account.saw(SECOND, &[gang(1, 10)], None);
     let Outcome::Change(change) = account.hear(SECOND, Some(&answer(1, 5, "")), &own(), false)
@@ -124,7 +124,7 @@ fn job_without_a_limit_gets_none() {
 }
 
 #[test]
-fn steps_at_once_count_once_and_one_after_the_other_each() {
+fn steps_count_once_if_parallel_each_if_serial() {
     let mut account = Account::default();
     account.saw(0, &[gang(1, 4), gang(2, 3)], None);
     account.saw(0, &[gang(1, 9), gang(2, 8)], None);

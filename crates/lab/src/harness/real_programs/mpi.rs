@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_are_not_done_in_time_leave_nothing_behind_needs_open_mpi() {
+    fn late_ranks_leave_nothing_behind_needs_open_mpi() {
         let dir = tempfile::tempdir().unwrap();
         let program = match open_mpi(dir.path(), 2) {
             Ok(program) => program.with_times(1_000_000),
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_of_mpi4py_are_run_and_one_that_fails_is_told_needs_mpi4py() {
+    fn failing_test_of_mpi4py_is_named_needs_mpi4py() {
         let (dir, source) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let tests = source.path().join("test");
         fs::create_dir(&tests).unwrap();

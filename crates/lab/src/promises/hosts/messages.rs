@@ -16,11 +16,11 @@ pub const LINUX: &str = "linux_over_one";
 
 /// Two pairs by Linux alone, one as a gang, and two as gangs.
 pub fn messages(lab: &Lab, length: Duration) -> Result<Sample> {
-    let settings = bed::Settings::two_hosts()?;
+    let settings = bed::BedSettings::two_hosts()?;
     let bed = Bed::start(lab, &settings)?;
     let dir = bed.dir();
     let program = ranks::compile(dir, "pair", ranks::PAIR)?;
-    let launch = Launch { places: &settings.places, dir, network: None };
+    let launch = Launch { specs: &settings.specs, dir, network: None };
     let mut pairs = vec![launch.start("one", &program, "")?, launch.start("other", &program, "")?];
     let linux = come_in(&pairs, length)?.steps_per_s;
     pairs.truncate(1);
@@ -28,7 +28,7 @@ pub fn messages(lab: &Lab, length: Duration) -> Result<Sample> {
     let alone = come_in(&pairs, length)?.steps_per_s;
     pairs.push(launch.start("another", &program, "")?);
     pairs[1].register(&bed, "other")?;
-    bed.settle(0.5)?;
+    bed.until_shares(0.5)?;
     let gangs = come_in(&pairs, length)?.steps_per_s;
     ensure!(alone > 0.0, "one pair alone sends no message");
     Ok(bed.sample()?.with_all(Figures::from([

@@ -20,7 +20,7 @@ use place::{
 };
 
 /// The CPU time of a process, in ticks of the kernel.
-/// The attributes of a thread of a wide gang in its slot.
+/// The attributes of a thread of an oversubscribed gang in its slot.
 const IN_SLOT: Attributes = Attributes { reset_on_fork: true, ..Attributes::other(-20) };
 
 fn used(program: &Program) -> u64 {
@@ -30,8 +30,8 @@ fn used(program: &Program) -> u64 {
     rest.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
 }
 
-/// CPU time of a program of one thread, in nanoseconds; `None` where it is not in a slot of a wide
-/// gang, which has one CPU here.
+/// CPU time of a program of one thread, in nanoseconds; `None` where it is not in a slot of an
+/// oversubscribed gang, which has one CPU here.
 fn used_in_slot_ns(program: &Program) -> Option<u64> {
     let is_in_slot = || {
         sched::get(program.pid()).unwrap() == IN_SLOT
@@ -83,7 +83,7 @@ const FORKS: &str =
     "exec bash -c 'while :; do for ((i = 0; i < 20000; i++)); do :; done; nice; done'";
 
 #[test]
-fn needs_root_what_is_started_in_a_slot_has_no_nice_value_of_it() {
+fn needs_root_children_in_slot_lack_its_nice_value() {
     if !has_backend("rt") {
         return;
     }
@@ -97,7 +97,7 @@ fn needs_root_what_is_started_in_a_slot_has_no_nice_value_of_it() {
     sched::set(0, &Attributes::other(-20)).unwrap();
     for mut program in both {
         let (mut slots, mut was_in_slot) = (0, false);
-        wait_busily_until("it is in ten slots of a wide gang", || {
+        wait_busily_until("it is in ten slots of an oversubscribed gang", || {
             let is_in_slot = sched::get(program.pid()).unwrap() == IN_SLOT;
             slots += usize::from(is_in_slot && !was_in_slot);
             was_in_slot = is_in_slot;

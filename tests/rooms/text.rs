@@ -13,12 +13,6 @@ const COLUMNS: usize = 100;
 /// Characters of the name of a test: one of them fewer, at most.
 const NAME: usize = 50;
 
-/// Longer ones that `crates/net` had when this began to be looked at.
-const LONGER: [&str; 2] = [
-    "a_part_that_nobody_can_wake_is_found_while_others_compute",
-    "a_medium_that_loses_half_of_all_is_slow_and_loses_nothing",
-];
-
 /// Subjects that leave the reader to find out the thing.
 const NO_SUBJECTS: [&str; 5] = ["What", "Who", "Whoever", "Whose", "Whom"];
 
@@ -151,7 +145,7 @@ fn names_of_tests_are_sentences_not_riddles() {
         let text = fs::read_to_string(&path).unwrap();
         let names = tests_of(&text);
         count += names.len();
-        let is_long = |name: &&str| name.len() >= NAME && !LONGER.contains(name);
+        let is_long = |name: &&str| name.len() >= NAME;
         long.extend(names.into_iter().filter(is_long).map(|name| named(&path, name)));
     }
     assert!(count > 1500, "{count} tests");

@@ -242,7 +242,7 @@ fn needs_root_who_stays_in_a_group_has_no_rights() {
 }
 
 #[test]
-fn needs_root_job_goes_on_with_its_group_only_if_that_stopped_it() {
+fn needs_root_job_follows_its_group_unless_ordered() {
     if !has_backend("rt") {
         return;
     }

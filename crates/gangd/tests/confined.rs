@@ -71,7 +71,7 @@ fn needs_root_gangs_within_one_cpu_take_turns() {
 }
 
 #[test]
-fn needs_root_ranks_that_are_bound_run_at_once_where_they_are() {
+fn needs_root_bound_ranks_are_raised_at_once() {
     if !has_backend("rt") || machine() < 2 {
         return;
     }
@@ -98,7 +98,7 @@ fn needs_root_ranks_that_are_bound_run_at_once_where_they_are() {
 }
 
 #[test]
-fn needs_root_gang_does_not_keep_the_cpu_of_its_neighbour() {
+fn needs_root_gang_leaves_its_neighbour_its_cpu() {
     if !has_backend("rt") || machine() < 2 {
         return;
     }

@@ -169,7 +169,7 @@ fn nice_of_a_program_that_makes_itself_a_gang_counts() {
 }
 
 #[test]
-fn the_library_asks_for_no_variable_of_a_privileged_program() {
+fn library_asks_no_variable_of_privileged_programs() {
     let Some(place) = Place::new() else { return };
     let output = Command::new("nm").args(["-D", "--undefined-only"]).arg(preload(&place)).output();
     let Ok(output) = output else { return skipped("needs nm") };

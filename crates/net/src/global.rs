@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_nobody_can_wake_is_found_while_others_compute() {
+    fn part_that_nobody_can_wake_is_found_meanwhile() {
         let all = [waits(&[1], &[]), waits(&[0], &[]), at(Activity::Computes, &[])];
         assert_eq!(verdict(&all), deadlocked(&[(0, &[1]), (1, &[0])]));
         let all = [waits(&[1, 2], &[]), waits(&[0], &[]), at(Activity::Computes, &[])];

@@ -214,7 +214,7 @@ fn messages_come_once_in_order_and_whole() {
 }
 
 #[test]
-fn a_medium_that_loses_half_of_all_is_slow_and_loses_nothing() {
+fn medium_that_loses_half_loses_no_message() {
     for seed in 0..10 {
         run(seed, Medium { lost: 50, doubled: 20, spread: 30, forged: 10 }, SMALL);
     }

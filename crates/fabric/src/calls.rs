@@ -33,6 +33,7 @@ const MULTI: u32 = 32;
 const PEEK: u32 = 64;
 const CLAIM: u32 = 128;
 const DISCARD: u32 = 256;
+const SILENT: u32 = 512;
 
 #[repr(C)]
 pub struct Operation {
@@ -365,6 +366,7 @@ pub unsafe extern "C" fn gang_fabric_send(
         context: operation.context,
         is_injected: has(INJECT),
         asks_report: has(REPORT),
+        is_silent: has(SILENT),
         is_delivered: has(DELIVERY),
     };
     // SAFETY: the caller vouches for the memory.
@@ -435,10 +437,7 @@ pub unsafe extern "C" fn gang_fabric_read(
                 Err(error) => return Err(error),
             }
         }
-        match queue.is_empty() && count == 0 {
-            true => Err(fi::EAGAIN),
-            false => Ok(count as i64),
-        }
+        Ok(count as i64)
     })
 }
 

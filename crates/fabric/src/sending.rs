@@ -26,6 +26,8 @@ pub struct Send {
     pub is_injected: bool,
     /// There is a completion, even where only those that ask for it have one.
     pub asks_report: bool,
+    /// There is none, but for an error.
+    pub is_silent: bool,
     /// It ends when the message is in the receiver's memory.
     pub is_delivered: bool,
 }
@@ -83,7 +85,7 @@ impl State {
         let source = fi::ADDR_UNSPEC;
         let context = send.context;
         let completion = Completion { context, flags, length, source, ..Completion::default() };
-        let reports = send.asks_report || !(bound.is_selective || send.is_injected);
+        let reports = !send.is_silent && (send.asks_report || !bound.is_selective);
         let ended = Ended { endpoint: from, reports, completion };
         self.endpoint(from)?.sends += 1;
         if !is_eager {

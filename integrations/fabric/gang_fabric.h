@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#define GANG_FABRIC_ADDRESS 96  /* bytes of an address */
+#define GANG_FABRIC_ADDRESS 64  /* bytes of an address */
 #define GANG_FABRIC_EAGER 4096  /* bytes of the longest message that can be injected */
 #define GANG_FABRIC_PARTS 4     /* parts of a message */
 #define GANG_FABRIC_CELLS 256   /* packets that an inbound queue has room for */

@@ -1,4 +1,6 @@
 /* What the provider offers, and whether that is what a program wants. */
+#include <stdio.h>
+
 #include "gang_fi.h"
 
 #define OFFERED_CAPS                                                                              \
@@ -11,6 +13,8 @@
     (FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE)
 #define RX_FLAGS (FI_COMPLETION | FI_MULTI_RECV)
 #define ORDER (FI_ORDER_SAS)
+/* Of the protocol, and of addresses. */
+#define PROTOCOL (FI_PROV_SPECIFIC | 1)
 #define SENDS 1024
 #define RECEIVES 1024
 /* All bits of a tag are the program's, each in a field of its own. */
@@ -39,45 +43,71 @@ static bool is_within(uint64_t wanted, uint64_t offered)
     return !(wanted & ~offered);
 }
 
-static bool fits_domain(const struct fi_domain_attr *it)
+/* Why something cannot be had, or null. */
+
+static const char *misfit_domain(const struct fi_domain_attr *it)
 {
-    return (!it->name || !strcmp(it->name, "gang")) && is_within(it->caps, DOMAIN_CAPS) &&
-           it->control_progress != FI_PROGRESS_AUTO && it->data_progress != FI_PROGRESS_AUTO &&
-           it->cq_data_size <= sizeof(uint64_t) && !it->auth_key_size;
+    return it->name && strcmp(it->name, "gang")            ? "a domain of another name"
+           : !is_within(it->caps, DOMAIN_CAPS)             ? "capabilities of a domain"
+           : it->control_progress == FI_PROGRESS_AUTO ||
+                   it->data_progress == FI_PROGRESS_AUTO   ? "automatic progress"
+           : it->cq_data_size > sizeof(uint64_t)           ? "longer data of completions"
+           : it->auth_key_size                             ? "an authorization key"
+                                                           : NULL;
 }
 
-static bool fits_ep(const struct fi_ep_attr *it)
+static const char *misfit_ep(const struct fi_ep_attr *it)
 {
-    return (it->type == FI_EP_UNSPEC || it->type == FI_EP_RDM) &&
-           it->protocol == FI_PROTO_UNSPEC && it->max_msg_size <= MESSAGE_MAX &&
-           !it->msg_prefix_size && it->tx_ctx_cnt <= 1 && it->rx_ctx_cnt <= 1 && !it->auth_key_size;
+    return it->type != FI_EP_UNSPEC && it->type != FI_EP_RDM ? "another type of endpoint"
+           : it->protocol != FI_PROTO_UNSPEC && it->protocol != PROTOCOL ? "another protocol"
+           : it->max_msg_size > MESSAGE_MAX                  ? "longer messages"
+           : it->msg_prefix_size                             ? "a prefix of messages"
+           : it->tx_ctx_cnt > 1 || it->rx_ctx_cnt > 1        ? "several contexts"
+           : it->auth_key_size                               ? "an authorization key"
+                                                             : NULL;
 }
 
-static bool fits_tx(const struct fi_tx_attr *it)
+static const char *misfit_tx(const struct fi_tx_attr *it)
 {
-    return is_within(it->caps, OFFERED_CAPS) && is_within(it->op_flags, TX_FLAGS) &&
-           is_within(it->msg_order, ORDER) && is_within(it->comp_order, FI_ORDER_NONE) &&
-           it->inject_size <= GANG_FABRIC_EAGER && it->size <= SENDS &&
-           it->iov_limit <= GANG_FABRIC_PARTS && !it->rma_iov_limit;
+    return !is_within(it->caps, OFFERED_CAPS)        ? "capabilities of sends"
+           : !is_within(it->op_flags, TX_FLAGS)      ? "flags of sends"
+           : !is_within(it->msg_order, ORDER)        ? "an order of sends"
+           : it->comp_order                          ? "an order of completions"
+           : it->inject_size > GANG_FABRIC_EAGER     ? "longer injected messages"
+           : it->size > SENDS                        ? "more sends at once"
+           : it->iov_limit > GANG_FABRIC_PARTS || it->rma_iov_limit ? "more parts of a message"
+                                                     : NULL;
 }
 
-static bool fits_rx(const struct fi_rx_attr *it)
+static const char *misfit_rx(const struct fi_rx_attr *it)
 {
-    return is_within(it->caps, OFFERED_CAPS) && is_within(it->op_flags, RX_FLAGS) &&
-           is_within(it->msg_order, ORDER) && is_within(it->comp_order, FI_ORDER_NONE) &&
-           it->size <= RECEIVES && it->iov_limit <= GANG_FABRIC_PARTS;
+    return !is_within(it->caps, OFFERED_CAPS)        ? "capabilities of receives"
+           : !is_within(it->op_flags, RX_FLAGS)      ? "flags of receives"
+           : !is_within(it->msg_order, ORDER)        ? "an order of receives"
+           : it->comp_order                          ? "an order of completions"
+           : it->size > RECEIVES                     ? "more receives at once"
+           : it->iov_limit > GANG_FABRIC_PARTS       ? "more parts of a message"
+                                                     : NULL;
 }
 
-static bool fits(const struct fi_info *hints)
+static const char *misfit(const struct fi_info *it)
 {
-    return is_within(hints->caps, OFFERED_CAPS) &&
-           (!hints->addr_format || hints->addr_format == (FI_PROV_SPECIFIC | 1)) &&
-           (!hints->fabric_attr || !hints->fabric_attr->name ||
-            !strcmp(hints->fabric_attr->name, "gang")) &&
-           (!hints->domain_attr || fits_domain(hints->domain_attr)) &&
-           (!hints->ep_attr || fits_ep(hints->ep_attr)) &&
-           (!hints->tx_attr || fits_tx(hints->tx_attr)) &&
-           (!hints->rx_attr || fits_rx(hints->rx_attr));
+    const char *why = NULL;
+    if (!is_within(it->caps, OFFERED_CAPS))
+        return "capabilities";
+    if (it->addr_format && it->addr_format != PROTOCOL)
+        return "another format of addresses";
+    if (it->fabric_attr && it->fabric_attr->name && strcmp(it->fabric_attr->name, "gang"))
+        return "a fabric of another name";
+    if (it->domain_attr)
+        why = misfit_domain(it->domain_attr);
+    if (!why && it->ep_attr)
+        why = misfit_ep(it->ep_attr);
+    if (!why && it->tx_attr)
+        why = misfit_tx(it->tx_attr);
+    if (!why && it->rx_attr)
+        why = misfit_rx(it->rx_attr);
+    return why;
 }
 
 /* What a program asks for; both directions, and all kinds, where it does not say. */
@@ -99,13 +129,19 @@ int gang_fi_getinfo(uint32_t version, const char *node, const char *service, uin
     /* Addresses are handed about by the programs: there is no name by which to find one. */
     if ((node || service) && !(flags & FI_SOURCE))
         return -FI_ENODATA;
-    if (hints && !fits(hints))
+    const char *why = hints ? misfit(hints) : NULL;
+    if (why) {
+        char text[200];
+        snprintf(text, sizeof text, "not there, but asked for: %s (capabilities %#llx)", why,
+                 (unsigned long long)hints->caps);
+        gang_fi_say(0, text);
         return -FI_ENODATA;
+    }
     struct fi_info *info = gang_fi_new_info();
     if (!info)
         return -FI_ENOMEM;
     info->caps = caps(hints);
-    info->addr_format = FI_PROV_SPECIFIC | 1;
+    info->addr_format = PROTOCOL;
     *info->tx_attr = gang_tx_attr;
     *info->rx_attr = gang_rx_attr;
     info->tx_attr->caps &= info->caps;
@@ -116,7 +152,7 @@ int gang_fi_getinfo(uint32_t version, const char *node, const char *service, uin
         info->rx_attr->op_flags = hints->rx_attr->op_flags;
     struct fi_ep_attr *ep = info->ep_attr;
     ep->type = FI_EP_RDM;
-    ep->protocol = FI_PROV_SPECIFIC | 1;
+    ep->protocol = PROTOCOL;
     ep->protocol_version = 1;
     ep->max_msg_size = MESSAGE_MAX;
     ep->mem_tag_format = TAG_GENERIC;

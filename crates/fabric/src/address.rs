@@ -2,17 +2,17 @@
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 0–3 | `GFI`, and the version of the layout |
-//! | 4–7 | number of the endpoint at the port |
-//! | 8–23 | boot id of the host |
-//! | 24–31 | number of the PID namespace |
-//! | 32–35, 36–39 | process, and its descriptor of the queue |
-//! | 40–47 | when the process started, in clock ticks after boot |
-//! | 48–55 | number of the port, drawn at random |
-//! | 56–71 | key of the port |
-//! | 72–73, 74–75 | 0, 4 or 6: family of the socket's address; its port |
-//! | 76–91 | the socket's address |
-//! | 92–95 | zero |
+//! | 0, 1 | `G`, and the version of the layout |
+//! | 2–3 | number of the endpoint at the port |
+//! | 4–11 | host: a hash of its boot id and of the PID namespace |
+//! | 12–14, 15–17 | process, and its descriptor of the queue |
+//! | 18–21 | when the process started, in clock ticks after boot, the lower 32 bits |
+//! | 22–29 | number of the port, drawn at random |
+//! | 30–45 | key of the port |
+//! | 46–47 | port of the socket; 0 where there is none |
+//! | 48–63 | the socket's IPv6 address, or its IPv4 address mapped |
+//!
+//! It has 64 bytes, since Open MPI has room for no more (FI_NAME_MAX). Numbers are little-endian.
 //!
 //! Two ports with the same host and namespace can reach each other's memory. The key says that
 //! the holder of an address was given it.
@@ -27,16 +27,13 @@ use std::{
 use gang_net::Key;
 
 /// The length of an address, in bytes.
-pub const ADDRESS: usize = 96;
+pub const ADDRESS: usize = 64;
 
-const MAGIC: [u8; 4] = *b"GFI\x01";
+const MAGIC: [u8; 2] = *b"G\x01";
 
 /// Processes with the same one can open each other's descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Host {
-    pub boot: [u8; 16],
-    pub namespace: u64,
-}
+pub struct Host(pub u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
@@ -44,7 +41,7 @@ pub struct Address {
     pub host: Host,
     pub pid: u32,
     pub descriptor: u32,
-    pub started: u64,
+    pub started: u32,
     pub port: u64,
     pub key: Key,
     pub socket: Option<SocketAddr>,
@@ -56,76 +53,70 @@ impl Host {
     /// # Errors
     /// /proc does not say.
     pub fn here() -> io::Result<Host> {
-        let text = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-        let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
-        let odd = || io::Error::other(format!("boot_id has {text:?}"));
-        let boot = u128::from_str_radix(&digits, 16).map_err(|_| odd())?;
-        let namespace = fs::metadata("/proc/self/ns/pid")?.ino();
-        Ok(Host { boot: boot.to_be_bytes(), namespace })
+        let boot = fs::read("/proc/sys/kernel/random/boot_id")?;
+        let namespace = fs::metadata("/proc/self/ns/pid")?.ino().to_le_bytes();
+        // FNV-1a.
+        let hash = boot.iter().chain(&namespace).fold(0xcbf2_9ce4_8422_2325, |hash: u64, &byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        Ok(Host(hash))
     }
 }
 
-/// When a process started, in clock ticks after boot; none if it has ended, though its parent may
+/// When a process started, in clock ticks after boot, the lower 32 bits; none if it has ended, though its parent may
 /// not have waited for it.
-pub fn started(pid: u32) -> Option<u64> {
+pub fn started(pid: u32) -> Option<u32> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
     let is_there = !matches!(fields.next()?, "Z" | "X" | "x");
-    fields.nth(18)?.parse().ok().filter(|_| is_there)
+    fields.nth(18)?.parse::<u64>().ok().filter(|_| is_there).map(|ticks| ticks as u32)
 }
 
 /// When this process started.
 ///
 /// # Errors
 /// /proc does not say.
-pub fn started_here() -> io::Result<u64> {
+pub fn started_here() -> io::Result<u32> {
     started(process::id()).ok_or_else(|| io::Error::other("/proc/self/stat says no start time"))
 }
 
 impl Address {
+    /// A process and a descriptor have 24 bits each.
     pub fn to_bytes(&self) -> [u8; ADDRESS] {
         let mut bytes = Vec::with_capacity(ADDRESS);
         bytes.extend(MAGIC);
-        bytes.extend(u32::from(self.endpoint).to_le_bytes());
-        bytes.extend(self.host.boot);
-        bytes.extend(self.host.namespace.to_le_bytes());
-        bytes.extend(self.pid.to_le_bytes());
-        bytes.extend(self.descriptor.to_le_bytes());
+        bytes.extend(self.endpoint.to_le_bytes());
+        bytes.extend(self.host.0.to_le_bytes());
+        bytes.extend(&self.pid.to_le_bytes()[..3]);
+        bytes.extend(&self.descriptor.to_le_bytes()[..3]);
         bytes.extend(self.started.to_le_bytes());
         bytes.extend(self.port.to_le_bytes());
         bytes.extend(self.key.0);
-        let (family, octets) = match self.socket.map(|socket| socket.ip()) {
-            None => (0_u16, [0; 16]),
-            Some(IpAddr::V4(ip)) => (4, ip.to_ipv6_mapped().octets()),
-            Some(IpAddr::V6(ip)) => (6, ip.octets()),
-        };
-        bytes.extend(family.to_le_bytes());
         bytes.extend(self.socket.map_or(0, |socket| socket.port()).to_le_bytes());
-        bytes.extend(octets);
-        bytes.resize(ADDRESS, 0);
-        bytes.try_into().expect("the layout has 96 bytes")
+        bytes.extend(match self.socket.map(|socket| socket.ip()) {
+            None => [0; 16],
+            Some(IpAddr::V4(ip)) => ip.to_ipv6_mapped().octets(),
+            Some(IpAddr::V6(ip)) => ip.octets(),
+        });
+        bytes.try_into().expect("the layout has 64 bytes")
     }
 
     /// None if it is no address of this version.
     pub fn from_bytes(bytes: &[u8]) -> Option<Address> {
         let bytes = bytes.first_chunk::<ADDRESS>()?;
         let mut rest = bytes.strip_prefix(&MAGIC)?;
-        let endpoint = u16::try_from(u32::from_le_bytes(next(&mut rest)?)).ok()?;
-        let host = Host { boot: next(&mut rest)?, namespace: u64::from_le_bytes(next(&mut rest)?) };
-        let pid = u32::from_le_bytes(next(&mut rest)?);
-        let descriptor = u32::from_le_bytes(next(&mut rest)?);
-        let started = u64::from_le_bytes(next(&mut rest)?);
+        let of_24_bits = |[a, b, c]: [u8; 3]| u32::from_le_bytes([a, b, c, 0]);
+        let endpoint = u16::from_le_bytes(next(&mut rest)?);
+        let host = Host(u64::from_le_bytes(next(&mut rest)?));
+        let pid = of_24_bits(next(&mut rest)?);
+        let descriptor = of_24_bits(next(&mut rest)?);
+        let started = u32::from_le_bytes(next(&mut rest)?);
         let port = u64::from_le_bytes(next(&mut rest)?);
         let key = Key(next(&mut rest)?);
-        let family = u16::from_le_bytes(next(&mut rest)?);
         let number = u16::from_le_bytes(next(&mut rest)?);
         let ip = Ipv6Addr::from(next::<16>(&mut rest)?);
-        let socket = match family {
-            0 => None,
-            4 => Some(SocketAddr::from((ip.to_ipv4_mapped()?, number))),
-            6 => Some(SocketAddr::from((ip, number))),
-            _ => return None,
-        };
+        let ip = ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4);
+        let socket = (number != 0).then(|| SocketAddr::from((ip, number)));
         Some(Address { endpoint, host, pid, descriptor, started, port, key, socket })
     }
 }

@@ -127,9 +127,11 @@ void gang_fi_free_info(struct fi_info *info)
     lib.freeinfo(info);
 }
 
-void gang_fi_say(int is_warning, const char *text)
+void gang_fi_say(int how, const char *text)
 {
-    enum fi_log_level level = is_warning ? FI_LOG_WARN : FI_LOG_INFO;
+    enum fi_log_level level = how == GANG_DEBUG  ? FI_LOG_DEBUG
+                              : how == GANG_WARN ? FI_LOG_WARN
+                                                 : FI_LOG_INFO;
     if (lib.log && lib.log_enabled && lib.log_enabled(&provider, level, FI_LOG_EP_CTRL)) {
         int saved = errno;
         lib.log(&provider, level, FI_LOG_EP_CTRL, __func__, __LINE__, "%s\n", text);

@@ -73,7 +73,9 @@ int gang_fi_getinfo(uint32_t version, const char *node, const char *service, uin
 /* One empty fi_info by the libfabric that has loaded us, or null. */
 struct fi_info *gang_fi_new_info(void);
 void gang_fi_free_info(struct fi_info *info);
-void gang_fi_say(int is_warning, const char *text);
+/* To libfabric's log. The room says 0 and 1. */
+enum { GANG_INFO, GANG_WARN, GANG_DEBUG };
+void gang_fi_say(int how, const char *text);
 
 int gang_fi_domain(struct fid_fabric *fabric, struct fi_info *info, struct fid_domain **domain,
                    void *context);

@@ -12,7 +12,8 @@
 #define TX_FLAGS                                                                                  \
     (FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE)
 #define RX_FLAGS (FI_COMPLETION | FI_MULTI_RECV)
-#define ORDER (FI_ORDER_SAS)
+/* Sends come in order. Orders with remote memory hold, since nothing reaches that. */
+#define ORDER (FI_ORDER_STRICT | FI_ORDER_DATA | 0xffULL << 32)
 /* Of the protocol, and of addresses. */
 #define PROTOCOL (FI_PROV_SPECIFIC | 1)
 #define SENDS 1024
@@ -134,7 +135,7 @@ int gang_fi_getinfo(uint32_t version, const char *node, const char *service, uin
         char text[200];
         snprintf(text, sizeof text, "not there, but asked for: %s (capabilities %#llx)", why,
                  (unsigned long long)hints->caps);
-        gang_fi_say(0, text);
+        gang_fi_say(GANG_DEBUG, text);
         return -FI_ENODATA;
     }
     struct fi_info *info = gang_fi_new_info();

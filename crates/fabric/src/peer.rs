@@ -195,7 +195,7 @@ impl State {
         if medium == Medium::SharedMemory {
             return (Link::Nothing, format!("no medium: {why}, and GANG_NET_MEDIUM is shm"));
         }
-        match (address.socket, &self.socket) {
+        match (address.socket, self.own.socket) {
             (Some(to), Some(_)) => (Link::Udp, format!("UDP to {to}, since {why}")),
             _ => {
                 why.push_str(", and one of the two has no socket");

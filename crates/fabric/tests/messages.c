@@ -190,6 +190,7 @@ int main(int count, char **arguments)
         all_to_all(out, in, 100);
         all_to_all(out, in, 40000);
         any_source(in);
+        MPI_Barrier(MPI_COMM_WORLD);
         probes(in);
         cancels(in);
         synchronous(out, in);

@@ -150,7 +150,9 @@ mod tests {
 
     #[test]
     fn address_comes_as_it_went() {
-        for socket in ["10.1.2.3:77", "[fe80::1]:9"].map(|it| it.parse().ok()).into_iter().chain([None]) {
+        for socket in
+            ["10.1.2.3:77", "[fe80::1]:9"].map(|it| it.parse().ok()).into_iter().chain([None])
+        {
             let address = Address {
                 endpoint: 3,
                 host: Host::here().unwrap(),

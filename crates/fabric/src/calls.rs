@@ -184,14 +184,20 @@ pub unsafe extern "C" fn gang_fabric_lookup(
 /// # Safety
 /// `address` has as many bytes as addresses have, and `text` has room for `room`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gang_fabric_text(address: *const u8, text: *mut c_char, room: usize) -> usize {
+pub unsafe extern "C" fn gang_fabric_text(
+    address: *const u8,
+    text: *mut c_char,
+    room: usize,
+) -> usize {
     // SAFETY: the caller vouches for it.
     let bytes = unsafe { slice::from_raw_parts(address, ADDRESS) };
     let said = match Address::from_bytes(bytes) {
         Some(Address { endpoint, pid, port, socket: Some(socket), .. }) => {
             format!("gang://{socket}/{pid}/{port:016x}/{endpoint}")
         }
-        Some(Address { endpoint, pid, port, .. }) => format!("gang:///{pid}/{port:016x}/{endpoint}"),
+        Some(Address { endpoint, pid, port, .. }) => {
+            format!("gang:///{pid}/{port:016x}/{endpoint}")
+        }
         None => "gang://?".to_owned(),
     };
     let length = said.len().min(room.saturating_sub(1));
@@ -288,7 +294,11 @@ pub extern "C" fn gang_fabric_enable(domain: *const Domain, endpoint: u32) -> i6
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn gang_fabric_set_min_shared(domain: *const Domain, endpoint: u32, bytes: usize) -> i64 {
+pub extern "C" fn gang_fabric_set_min_shared(
+    domain: *const Domain,
+    endpoint: u32,
+    bytes: usize,
+) -> i64 {
     with(domain, |state| {
         state.endpoint(endpoint as usize)?.min_shared = bytes;
         Ok(0)

@@ -99,6 +99,7 @@ impl Domain {
     /// Waits until all that was sent has come, or its receivers have ended.
     pub fn close(self) {
         let began = Instant::now();
+        self.lock().say_bye();
         while began.elapsed() < CLOSE_MAX {
             let mut state = self.lock();
             state.progress();

@@ -8,9 +8,11 @@
 //! | pull | number of the send | number of the receive | |
 //! | part | number of the receive | offset in bytes | bytes from there |
 //! | done | number of the send | 0, or an error of libfabric | |
+//! | bye | | | |
 //!
 //! A short message is *eager*. A longer one is *offered*: once a receive matches, the receiver
-//! copies it from the sender's memory and says that it is done, or it pulls, and parts come.
+//! copies it from the sender's memory and says that it is done, or it pulls, and parts come. A
+//! port that closes says bye over UDP: once that is acknowledged, so is known all that came here.
 //! Numbers are little-endian. A reader compares every field with what it has itself.
 
 use crate::spans::{Span, Spans};
@@ -30,11 +32,13 @@ pub enum Kind {
     Pull = 4,
     Part = 5,
     Done = 6,
+    Bye = 7,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Kind> {
-        let all = [Kind::Hello, Kind::Eager, Kind::Offer, Kind::Pull, Kind::Part, Kind::Done];
+        let all =
+            [Kind::Hello, Kind::Eager, Kind::Offer, Kind::Pull, Kind::Part, Kind::Done, Kind::Bye];
         all.into_iter().find(|&kind| kind as u8 == byte)
     }
 }
@@ -164,7 +168,8 @@ mod tests {
 
     #[test]
     fn offer_comes_as_it_went() {
-        let spans = Spans::new(&[Span { base: 1, length: 2 }, Span { base: 3, length: 4 }]).unwrap();
+        let spans =
+            Spans::new(&[Span { base: 1, length: 2 }, Span { base: 3, length: 4 }]).unwrap();
         let offer = Offer { send: 5, length: 6, spans };
         assert_eq!(Offer::from_bytes(&offer.to_bytes()), Some(offer));
         assert_eq!(Offer::from_bytes(&Offer { length: 7, ..offer }.to_bytes()), None);

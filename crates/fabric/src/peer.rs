@@ -50,6 +50,8 @@ pub struct Way {
     pub to: SocketAddr,
     /// Before, the peer would take no frame of ours.
     pub is_known: bool,
+    /// Sends that end once the peer has so many messages of ours.
+    pub unacknowledged: VecDeque<(u64, Ended)>,
 }
 
 /// A packet that waits for room, and the send that ends with it.
@@ -94,6 +96,12 @@ fn channel(key: Key, own: u64, peer: Rank) -> Channel {
     Channel::new(Config::default(), key, rank(own), peer)
 }
 
+impl Way {
+    fn new(channel: Channel, to: SocketAddr, is_known: bool) -> Way {
+        Way { channel, to, is_known, unacknowledged: VecDeque::new() }
+    }
+}
+
 impl Peer {
     fn new(address: Option<Address>, link: Link, way: Option<Way>) -> Peer {
         Peer {
@@ -122,6 +130,18 @@ impl Peer {
                 way.channel.send(&bytes).is_ok()
             }
             _ => false,
+        }
+    }
+
+    /// The end of a send whose last packet the medium has taken: now, or with its acknowledgement.
+    /// A program that waits for the end makes progress meanwhile, which loss asks for.
+    pub fn taken(&mut self, ended: Ended) -> Option<Ended> {
+        match (&self.link, &mut self.way) {
+            (Link::Udp, Some(way)) => {
+                way.unacknowledged.push_back((way.channel.counts().messages_sent, ended));
+                None
+            }
+            _ => Some(ended),
         }
     }
 
@@ -155,7 +175,7 @@ impl State {
         if let (Link::Udp, None, Some(to)) = (&link, &self.peers[at].way, address.socket) {
             let mut channel = channel(self.own.key, self.own.port, rank(address.port));
             channel.set_peer_key(address.key);
-            self.peers[at].way = Some(Way { channel, to, is_known: true });
+            self.peers[at].way = Some(Way::new(channel, to, true));
             self.by_socket.insert(to, at);
             self.ways.push(at);
         }
@@ -266,12 +286,22 @@ impl State {
             return None;
         }
         let channel = channel(self.own.key, self.own.port, peer);
-        let way = Way { channel, to: from, is_known: false };
+        let way = Way::new(channel, from, false);
         self.peers.push(Peer::new(None, Link::Nothing, Some(way)));
         let at = self.peers.len() - 1;
         self.by_socket.insert(from, at);
         self.ways.push(at);
         Some(at)
+    }
+
+    /// Tells peers elsewhere that nothing is read here any more.
+    pub fn say_bye(&mut self) {
+        for at in self.ways.clone() {
+            let head = self.head(Kind::Bye, 0, 0);
+            if matches!(self.peers[at].link, Link::Udp) {
+                self.post(at, Packet { head, payload: Vec::new(), ended: None });
+            }
+        }
     }
 
     /// A peer has ended: all that is under way with it ends with ENOTCONN.
@@ -285,7 +315,9 @@ impl State {
         peer.streams.clear();
         let waiting = std::mem::take(&mut peer.waiting);
         let port = peer.address.map(|address| address.port);
-        for ended in waiting.into_iter().filter_map(|packet| packet.ended) {
+        let sent = self.peers[at].way.as_mut().map(|way| std::mem::take(&mut way.unacknowledged));
+        let sent = sent.unwrap_or_default().into_iter().map(|(_, ended)| ended);
+        for ended in sent.chain(waiting.into_iter().filter_map(|packet| packet.ended)) {
             self.end_send(ended, fi::ENOTCONN);
         }
         for number in self.sends.numbers(|sending| sending.peer == at) {

@@ -4,14 +4,7 @@ use std::time::{Duration, Instant};
 
 use gang_net::{Frame, Refused};
 
-use crate::{
-    address,
-    packet::Head,
-    queue::Next,
-    spans::Foreign,
-    state::State,
-    udp::Came,
-};
+use crate::{address, packet::Head, queue::Next, spans::Foreign, state::State, udp::Came};
 
 /// Packets and frames that are taken in one go.
 const AT_ONCE: usize = 64;
@@ -58,7 +51,7 @@ impl State {
     }
 
     /// Takes frames from the socket, and sends what channels have to send.
-    fn carry(&mut self) {
+    pub fn carry(&mut self) {
         let Some(mut socket) = self.socket.take() else { return };
         for _ in 0..AT_ONCE {
             match socket.receive() {
@@ -77,6 +70,7 @@ impl State {
                 }
             }
         }
+        self.end_acknowledged();
         let now_ns = self.now_ns();
         let mut frame = Vec::new();
         for n in 0..self.ways.len() {
@@ -94,6 +88,23 @@ impl State {
         }
         socket.release_all();
         self.socket = Some(socket);
+    }
+
+    /// Ends sends that peers elsewhere have acknowledged.
+    fn end_acknowledged(&mut self) {
+        for n in 0..self.ways.len() {
+            let at = self.ways[n];
+            while let Some(way) = &mut self.peers[at].way {
+                let acknowledged = way.channel.counts().messages_acknowledged;
+                let front = way.unacknowledged.front();
+                if front.is_none_or(|(number, _)| *number > acknowledged) {
+                    break;
+                }
+                if let Some((_, ended)) = way.unacknowledged.pop_front() {
+                    self.end_send(ended, 0);
+                }
+            }
+        }
     }
 
     fn arrive_frame(&mut self, from: std::net::SocketAddr, bytes: &[u8]) {

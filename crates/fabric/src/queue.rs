@@ -101,7 +101,9 @@ pub enum Next {
     /// [`Reader::done`] gives the cell back.
     Packet(Head, Foreign),
     /// A process is about to write, or was when it ended.
-    Claimed { pid: u32 },
+    Claimed {
+        pid: u32,
+    },
     /// Something that no writer writes; the cell is free again.
     Nonsense,
 }

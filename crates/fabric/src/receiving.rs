@@ -99,7 +99,8 @@ impl State {
             Looks::Takes => {}
             Looks::TakesClaimed | Looks::DiscardsClaimed => {
                 let claimed = &mut self.endpoint(to)?.claimed;
-                let is_it = |it: &Claimed| it.context == receiver.context && it.is_tagged == is_tagged;
+                let is_it =
+                    |it: &Claimed| it.context == receiver.context && it.is_tagged == is_tagged;
                 let at = claimed.iter().position(is_it).ok_or(fi::EINVAL)?;
                 let Claimed { tag, source, message, .. } = claimed.remove(at);
                 if receiver.looks == Looks::DiscardsClaimed {
@@ -146,18 +147,32 @@ impl State {
         }
     }
 
-    fn unmatched(&self, endpoint: usize, receive: Receive, is_tagged: bool, wanted: &Wanted) -> Received {
+    fn unmatched(
+        &self,
+        endpoint: usize,
+        receive: Receive,
+        is_tagged: bool,
+        wanted: &Wanted,
+    ) -> Received {
         let nobody = Source { port: self.own.port, endpoint: u16::MAX };
         let (tag, source) = (wanted.tag, wanted.source.unwrap_or(nobody));
         Received { endpoint, receive, is_tagged, tag, source, data: None, length: 0 }
     }
 
     /// Reports the first message that fits, or that there is none.
-    fn look(&mut self, to: usize, receive: Receive, is_tagged: bool, wanted: &Wanted, looks: Looks) {
+    fn look(
+        &mut self,
+        to: usize,
+        receive: Receive,
+        is_tagged: bool,
+        wanted: &Wanted,
+        looks: Looks,
+    ) {
         let mut end = self.unmatched(to, receive, is_tagged, wanted);
         let Ok(endpoint) = self.endpoint(to) else { return };
         let found = endpoint.lists(is_tagged).peek(wanted);
-        let found = found.map(|(tag, source, message)| (tag, source, message.data, message.body.length()));
+        let found =
+            found.map(|(tag, source, message)| (tag, source, message.data, message.body.length()));
         let Some((tag, source, data, length)) = found else {
             self.end_receive(end, 0, fi::ENOMSG);
             return;
@@ -253,7 +268,7 @@ impl State {
         }
         self.last = Some((head.source, at));
         match head.kind {
-            Kind::Hello => {}
+            Kind::Hello | Kind::Bye => {}
             Kind::Eager => self.arrive_eager(head, payload),
             Kind::Offer => match Offer::from_bytes(&payload.to_vec()) {
                 Some(offer) => self.arrive_offer(at, head, offer),

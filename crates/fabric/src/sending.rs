@@ -3,7 +3,7 @@
 use crate::{
     completion::{Completion, fi},
     packet::{Kind, Offer, PAYLOAD_MAX},
-    peer::{Ended, Packet, Stream, spans_of},
+    peer::{Ended, Link, Packet, Stream, spans_of},
     spans::Spans,
     state::{Entry, Sending, State},
 };
@@ -95,20 +95,35 @@ impl State {
             let number = self.sends.insert(Sending { peer: at, spans, ended, kept });
             let payload = Offer { send: number, length, spans }.to_bytes();
             self.post(at, Packet { head, payload, ended: None });
+            self.carry_if(at);
             return Ok(());
         }
         let peer = &mut self.peers[at];
         // SAFETY: the caller vouches for the memory.
         let is_sent = peer.waiting.is_empty() && unsafe { peer.push(head, &send.spans) };
         if is_sent {
-            self.end_send(ended, 0);
+            self.taken(at, ended);
         } else {
             // SAFETY: as above.
             let payload = unsafe { send.spans.to_vec() };
             peer.waiting.push_back(Packet { head, payload, ended: Some(ended) });
             self.is_busy(at);
         }
+        self.carry_if(at);
         Ok(())
+    }
+
+    fn taken(&mut self, at: usize, ended: Ended) {
+        if let Some(ended) = self.peers[at].taken(ended) {
+            self.end_send(ended, 0);
+        }
+    }
+
+    /// Sends frames at once: the program may not call again soon.
+    fn carry_if(&mut self, at: usize) {
+        if matches!(self.peers[at].link, Link::Udp) {
+            self.carry();
+        }
     }
 
     /// Sends what waits, as far as there is room.
@@ -133,7 +148,7 @@ impl State {
                 return true;
             }
             if let Some(ended) = packet.ended {
-                self.end_send(ended, 0);
+                self.taken(at, ended);
             }
         }
         for _ in 0..PARTS_AT_ONCE {
@@ -165,7 +180,7 @@ impl State {
             return Sent::More(Stream { offset, ..stream });
         }
         if let Some(sending) = self.sends.remove(stream.send) {
-            self.end_send(sending.ended, 0);
+            self.taken(at, sending.ended);
         }
         Sent::Last
     }

@@ -130,9 +130,7 @@ impl Socket {
         message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = size_of_val(&control);
         // SAFETY: all that the message points to lives and has the lengths that it says.
-        let got = unsafe {
-            libc::recvmsg(self.descriptor(), &raw mut message, libc::MSG_ERRQUEUE)
-        };
+        let got = unsafe { libc::recvmsg(self.descriptor(), &raw mut message, libc::MSG_ERRQUEUE) };
         if got < 0 || !is_refusal(&message) {
             return None;
         }

@@ -139,7 +139,11 @@ fn message_longer_than_buffer_is_cut() {
             a.send(to_b, 7, &sent).unwrap();
             b.receive(7, &mut got).unwrap();
             let end = wait_for(&[&b, &a], fi::RECV);
-            assert_eq!((end.error, end.length, end.missing), (fi::ETRUNC, 60, length - 60), "{medium}");
+            assert_eq!(
+                (end.error, end.length, end.missing),
+                (fi::ETRUNC, 60, length - 60),
+                "{medium}"
+            );
             assert_eq!(got, sent[..60]);
             assert_eq!(wait_for(&[&a, &b], fi::SEND).error, 0, "{medium}");
         }
@@ -356,7 +360,9 @@ fn scribbled_queue_crashes_nobody() {
                 let at = base + (rng.usize(..length / 8)) * 8;
                 let value = [rng.u64(..), rng.u64(..1 << 27)][rng.usize(..2)];
                 // SAFETY: it is within the memory, which the writer keeps mapped.
-                unsafe { (*(at as *const std::sync::atomic::AtomicU64)).store(value, Ordering::Relaxed) };
+                unsafe {
+                    (*(at as *const std::sync::atomic::AtomicU64)).store(value, Ordering::Relaxed)
+                };
             }
         });
         let message = bytes(4, PAYLOAD_MAX);

@@ -64,6 +64,8 @@ impl Default for Config {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub messages_sent: u64,
+    /// Messages that the peer has whole.
+    pub messages_acknowledged: u64,
     pub messages_taken: u64,
     /// Frames with parts of messages, each time that one was sent.
     pub frames_sent: u64,
@@ -316,6 +318,7 @@ impl Channel {
         while self.acknowledged < header.acknowledged {
             let Some(sent) = self.sent.pop_front() else { break };
             self.acknowledged += 1;
+            self.counts.messages_acknowledged += u64::from(sent.part.ends_message);
             if sent.times == 1 && !sent.is_seen {
                 self.again.took(now_ns.saturating_sub(sent.at_ns));
             }

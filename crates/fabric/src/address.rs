@@ -63,8 +63,8 @@ impl Host {
     }
 }
 
-/// When a process started, in clock ticks after boot, the lower 32 bits; none if it has ended, though its parent may
-/// not have waited for it.
+/// When a process started, in clock ticks after boot, the lower 32 bits; none if it has ended,
+/// though its parent may not have waited for it.
 pub fn started(pid: u32) -> Option<u32> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();

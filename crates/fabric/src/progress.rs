@@ -37,7 +37,7 @@ impl State {
     /// Takes packets from the queue.
     fn drain(&mut self) {
         for _ in 0..AT_ONCE {
-            match self.reader.next() {
+            match self.reader.look() {
                 Next::Nothing => return,
                 Next::Packet(head, payload) => {
                     self.arrive(None, head, payload);
@@ -151,7 +151,7 @@ impl State {
         }
         self.looked_at = now;
         self.reader.repair();
-        if let Next::Claimed { pid } = self.reader.next() {
+        if let Next::Claimed { pid } = self.reader.look() {
             if address::started(pid).is_none() {
                 self.reader.done();
             }
@@ -169,7 +169,7 @@ impl State {
             }
             (self.log)(false, &format!("process {} has ended", address.pid));
             // What it had written before comes first.
-            while let Next::Packet(head, payload) = self.reader.next() {
+            while let Next::Packet(head, payload) = self.reader.look() {
                 self.arrive(None, head, payload);
                 self.reader.done();
             }

@@ -125,7 +125,8 @@ impl Reader {
         &self.file
     }
 
-    pub fn next(&mut self) -> Next {
+    /// What is at the head, which stays there.
+    pub fn look(&mut self) -> Next {
         let at = cell(self.position);
         let state = self.region.word(at);
         let lap = self.position / CELLS;

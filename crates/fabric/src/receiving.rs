@@ -229,8 +229,7 @@ impl State {
     pub fn fail_receives_from(&mut self, port: u64) {
         for of in 0..self.endpoints.len() {
             for is_tagged in [true, false] {
-                loop {
-                    let Ok(endpoint) = self.endpoint(of) else { break };
+                while let Ok(endpoint) = self.endpoint(of) {
                     let lists = endpoint.lists(is_tagged);
                     let is_its = |wanted: &Wanted| wanted.source.is_some_and(|it| it.port == port);
                     let Some((wanted, receive)) = lists.cancel(|it, _| is_its(it)) else { break };

@@ -31,7 +31,7 @@ fn push(writer: &Writer, head: Head, payload: &[u8]) -> bool {
 }
 
 fn take(reader: &mut Reader) -> Option<(Head, Vec<u8>)> {
-    match reader.next() {
+    match reader.look() {
         Next::Packet(head, payload) => {
             let payload = payload.to_vec();
             reader.done();
@@ -88,7 +88,7 @@ fn cell_of_an_ended_process_is_skipped() {
     assert!(writer.abandon(pid));
     assert!(push(&writer, head(0, 1), b"after"));
     assert_eq!(take(&mut reader).unwrap().1, b"before");
-    let Next::Claimed { pid: found } = reader.next() else { panic!("it is not claimed") };
+    let Next::Claimed { pid: found } = reader.look() else { panic!("it is not claimed") };
     assert_eq!((found, started(found)), (pid, None));
     reader.done();
     assert_eq!(take(&mut reader).unwrap().1, b"after");

@@ -18,7 +18,7 @@ use gang_fabric::{
     packet::{Head, Kind, PAYLOAD_MAX},
     queue::Writer,
     receiving::Looks,
-    sending::EAGER_MAX,
+    sending::{EAGER_MAX, Send},
     settings::{Faults, Medium, Settings},
 };
 use port::{Port, bytes, settings, spans, wait_for};
@@ -405,4 +405,44 @@ fn unreachable_address_is_an_error() {
         thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(seen["refused"], Err(fi::ENOTCONN));
+}
+
+#[test]
+fn threads_share_a_port() {
+    const EACH: u64 = 2_000;
+    let [(a, to_b), (b, _)] = two(settings());
+    thread::scope(|scope| {
+        for thread in 0..3 {
+            let a = &a;
+            scope.spawn(move || {
+                for number in 0..EACH {
+                    let message = number.to_le_bytes();
+                    let injects = |send: &mut Send| {
+                        (send.tag, send.is_injected, send.is_silent) = (Some(thread), true, true);
+                    };
+                    while a.send_with(to_b, &message, injects) == Err(fi::EAGAIN) {
+                        thread::yield_now();
+                    }
+                }
+            });
+        }
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while b.with(|state| state.counters[0].unwrap().value) < 3 * EACH {
+                    b.progress();
+                    a.progress();
+                    thread::yield_now();
+                }
+            });
+        }
+        let mut next = [0; 3];
+        for _ in 0..3 * EACH {
+            let mut buffer = [0; 8];
+            b.receive_with(&mut buffer, |_| ()).unwrap();
+            let end = wait_for(&[&b, &a], fi::RECV);
+            let next = &mut next[end.tag as usize];
+            assert_eq!(u64::from_le_bytes(buffer), *next, "of thread {}", end.tag);
+            *next += 1;
+        }
+    });
 }

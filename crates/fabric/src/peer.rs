@@ -281,7 +281,8 @@ impl State {
 
     /// The peer at a socket that has sent a frame with our key.
     pub fn heard(&mut self, from: SocketAddr, peer: Rank) -> Option<usize> {
-        let unknown = self.peers.iter().filter(|peer| peer.address.is_none()).count();
+        let unknown =
+            self.peers.iter().filter(|it| it.address.is_none() && it.way.is_some()).count();
         if unknown >= UNKNOWN_MAX {
             return None;
         }

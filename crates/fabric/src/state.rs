@@ -299,7 +299,7 @@ impl State {
     /// Reports the end of a send.
     pub fn end_send(&mut self, ended: Ended, error: i32) {
         let Ok(endpoint) = self.endpoint(ended.endpoint) else { return };
-        endpoint.sends -= 1;
+        endpoint.sends = endpoint.sends.saturating_sub(1);
         let bound = endpoint.sent;
         self.report(bound, ended.reports, Completion { error, ..ended.completion });
     }

@@ -21,7 +21,7 @@ use std::{
     fs, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     os::unix::fs::MetadataExt,
-    process,
+    process, ptr,
 };
 
 use gang_net::Key;
@@ -128,7 +128,8 @@ fn next<const LENGTH: usize>(rest: &mut &[u8]) -> Option<[u8; LENGTH]> {
     Some(*field)
 }
 
-/// The address of an interface that other hosts may know, else that of loopback.
+/// The address of this host that others may know: that of the usual route, else that of the first
+/// interface that is up, else loopback.
 pub fn own_ip() -> IpAddr {
     // Nothing is sent: the kernel looks its routes up. The address is one of documentation.
     let routed = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
@@ -137,8 +138,35 @@ pub fn own_ip() -> IpAddr {
     });
     match routed.map(|address| address.ip()) {
         Ok(ip) if !ip.is_unspecified() => ip,
-        _ => Ipv4Addr::LOCALHOST.into(),
+        _ => of_interface().unwrap_or(Ipv4Addr::LOCALHOST).into(),
     }
+}
+
+/// The first IPv4 address of an interface that is up, and not loopback.
+fn of_interface() -> Option<Ipv4Addr> {
+    let mut list = ptr::null_mut();
+    // SAFETY: the list is written, and freed below.
+    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
+        return None;
+    }
+    let (mut next, mut found) = (list, None);
+    while let (false, None) = (next.is_null(), found) {
+        // SAFETY: it is an entry of the list, which is not freed yet.
+        let entry = unsafe { &*next };
+        let flags = entry.ifa_flags as libc::c_int;
+        let is_up = flags & libc::IFF_UP != 0 && flags & libc::IFF_LOOPBACK == 0;
+        // SAFETY: an entry's address is null, or begins with its family.
+        let family = unsafe { entry.ifa_addr.as_ref() }.map(|address| i32::from(address.sa_family));
+        if is_up && family == Some(libc::AF_INET) {
+            // SAFETY: the family says that it is one.
+            let address = unsafe { &*entry.ifa_addr.cast::<libc::sockaddr_in>() };
+            found = Some(Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes()));
+        }
+        next = entry.ifa_next;
+    }
+    // SAFETY: nothing of it is used any more.
+    unsafe { libc::freeifaddrs(list) };
+    found
 }
 
 #[cfg(test)]

@@ -90,12 +90,13 @@ check: deps-check
 	$(CARGO) clippy --workspace --locked --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --locked --no-deps --document-private-items
 	@if command -v shellcheck >/dev/null; then \
-	  shellcheck scripts/build-fortran scripts/build-wheel scripts/deps scripts/make-deb scripts/man3 scripts/source-date scripts/target-dir demo/*.sh tests/*.sh tests/hosts/*.sh tests/hosts/cases/*.sh tests/vm/init tests/vm/report tests/vm/*.sh .ci/run; fi
+	  shellcheck scripts/link-fabric scripts/build-fortran scripts/build-wheel scripts/deps scripts/make-deb scripts/man3 scripts/source-date scripts/target-dir demo/*.sh tests/*.sh tests/hosts/*.sh tests/hosts/cases/*.sh tests/vm/init tests/vm/report tests/vm/*.sh .ci/run; fi
 
 build:
-	$(CARGO) build --release --locked -p gang -p gangd -p gang-doctor -p gang-lab -p gang-trace -p libgang
+	$(CARGO) build --release --locked -p gang -p gangd -p gang-doctor -p gang-lab -p gang-trace -p libgang -p gang-fabric
 	scripts/link-libgang "$(BUILT)/libgang.a" "$(BUILT)"
 	scripts/link-preload "$(BUILT)/libgang.a" "$(BUILT)"
+	scripts/link-fabric "$(BUILT)/libgang_fabric.a" "$(BUILT)"
 	scripts/build-fortran "$(BUILT)/fortran"
 
 # With the system's Python where it can, as the tests do.
@@ -126,6 +127,9 @@ install:
 	ln -sf libgang.so.1 "$(DESTDIR)$(LIBDIR)/libgang.so"
 	install -m 644 "$(BUILT)/libgang-preload.so" "$(DESTDIR)$(LIBDIR)"
 	strip --strip-unneeded "$(DESTDIR)$(LIBDIR)/libgang-preload.so"
+	if test -e "$(BUILT)/libgang-fi.so"; then \
+	  install -m 644 "$(BUILT)/libgang-fi.so" "$(DESTDIR)$(LIBDIR)" && \
+	  strip --strip-unneeded "$(DESTDIR)$(LIBDIR)/libgang-fi.so"; fi
 	install -m 644 crates/libgang/include/gang.h crates/libgang/include/GangUserAPI.h "$(INCLUDEDIR)"
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' \
 	  crates/libgang/gang.pc.in > "$(PCDIR)/gang.pc"
@@ -174,7 +178,7 @@ uninstall:
 	  "$(MANDIR)/man5/gangd.toml.5"
 	scripts/man3 | while read -r name page; do rm -f "$(MANDIR)/man3/$$name.3"; done
 	rm -f "$(DESTDIR)$(LIBDIR)/libgang.so.1" "$(DESTDIR)$(LIBDIR)/libgang.so" "$(DESTDIR)$(LIBDIR)/libgang.a"
-	rm -f "$(DESTDIR)$(LIBDIR)/libgang-preload.so"
+	rm -f "$(DESTDIR)$(LIBDIR)/libgang-preload.so" "$(DESTDIR)$(LIBDIR)/libgang-fi.so"
 	rm -f "$(DESTDIR)$(UNITDIR)/gangd.socket" "$(DESTDIR)$(UNITDIR)/gangd.service"
 	rm -f "$(DESTDIR)$(PREFIX)/lib/sysusers.d/gangd.conf"
 	cmp -s etc/gangd.toml "$(DESTDIR)$(SYSCONFDIR)/gangd/gangd.toml" && \

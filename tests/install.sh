@@ -69,6 +69,8 @@ promised=(
   usr/share/man/{man1/gang.1,man5/gangd.toml.5,man8/gangd.8}
   usr/share/zsh/site-functions/_gang
 )
+# Where the headers of libfabric are.
+[[ ! -e $stage/libgang-fi.so ]] || promised+=("${libdir#/}/libgang-fi.so")
 # Each command has a page.
 commands=$("$stage/gang" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z][a-z-]*\).*/\1/p' | grep -vx help)
 [[ $commands == *run* && $commands == *doctor* ]] || fail "gang --help names no commands: $commands"
@@ -168,6 +170,10 @@ started+=($!)
 is_preloaded() { "$prefix/bin/gang" ls --json | grep -q '"preloaded"'; }
 wait_until "what has the preload library is a gang" is_preloaded
 echo "ok: a program with the preload library"
+if [[ -e $stage/libgang-fi.so ]] && command -v fi_info >/dev/null; then
+  FI_PROVIDER_PATH=$prefix/lib${FI_PROVIDER_PATH:+:$FI_PROVIDER_PATH} fi_info -p gang | grep -q FI_EP_RDM
+  echo "ok: libfabric finds the provider"
+fi
 
 run_make uninstall PREFIX="$prefix"
 [[ $(files "$prefix") == $'bin/other\netc/gangd/gangd.toml' ]] || fail "make uninstall left: $(files "$prefix")"

@@ -13,7 +13,7 @@ use gang_harness::skipped;
 use serde_json::Value;
 
 /// Each room, and the rooms that it may use.
-const ROOMS: [(&str, &[&str]); 23] = [
+const ROOMS: [(&str, &[&str]); 24] = [
     ("gang-bpf", &[]),
     ("gang-schedule", &[]),
     ("gang-timetable", &["gang-schedule"]),
@@ -43,6 +43,7 @@ const ROOMS: [(&str, &[&str]); 23] = [
     ("gang-trace", &["gang-linux", "gang-picture", "gang-protocol"]),
     ("gang-picture", &[]),
     ("gang-net", &[]),
+    ("gang-fabric", &["gang-net"]),
     ("gang-view", &["gang-protocol"]),
     ("libgang", &["gang-protocol"]),
     ("gang-rooms", &[]),
@@ -75,7 +76,8 @@ const OF_DATA: [&str; 3] = ["serde", "serde_json", "thiserror"];
 
 /// Rooms that may hold unsafe code, by their directories, and a file with a call that no library
 /// has which links statically, too.
-const UNSAFE: [&str; 3] = ["crates/linux", "crates/libgang", "crates/protocol/src/caller.rs"];
+const UNSAFE: [&str; 4] =
+    ["crates/linux", "crates/libgang", "crates/fabric", "crates/protocol/src/caller.rs"];
 
 /// The packages of a workspace, as cargo sees them.
 fn packages(manifest: &str) -> Vec<Value> {

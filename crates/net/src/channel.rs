@@ -64,6 +64,8 @@ impl Default for Config {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub messages_sent: u64,
+    /// Messages that the peer has whole.
+    pub messages_acknowledged: u64,
     pub messages_taken: u64,
     /// Frames with parts of messages, each time that one was sent.
     pub frames_sent: u64,
@@ -139,7 +141,9 @@ struct Sent {
 #[derive(Debug)]
 pub struct Channel {
     config: Config,
+    /// What comes has this key, and what goes has that of the peer.
     key: Key,
+    peer_key: Key,
     from: Rank,
     to: Rank,
     counts: Counts,
@@ -175,6 +179,7 @@ impl Channel {
         Channel {
             config,
             key,
+            peer_key: key,
             from,
             to,
             counts: Counts::default(),
@@ -197,8 +202,18 @@ impl Channel {
         }
     }
 
+    /// The peer wants this key in what comes to it; before, both ends have one key.
+    pub fn set_peer_key(&mut self, key: Key) {
+        self.peer_key = key;
+    }
+
     pub fn counts(&self) -> Counts {
         self.counts
+    }
+
+    /// Frames that are not begun.
+    pub fn backlog(&self) -> usize {
+        self.waiting.len()
     }
 
     /// Takes a message to be sent.
@@ -303,6 +318,7 @@ impl Channel {
         while self.acknowledged < header.acknowledged {
             let Some(sent) = self.sent.pop_front() else { break };
             self.acknowledged += 1;
+            self.counts.messages_acknowledged += u64::from(sent.part.ends_message);
             if sent.times == 1 && !sent.is_seen {
                 self.again.took(now_ns.saturating_sub(sent.at_ns));
             }
@@ -437,7 +453,7 @@ impl Channel {
         let first = self.expected + 1;
         let seen = self.early.range(first..first + SEEN);
         let seen = seen.fold(0, |bits, (number, _)| bits | 1 << (number - first));
-        let (from, to, key) = (self.from, self.to, self.key);
+        let (from, to, key) = (self.from, self.to, self.peer_key);
         let (acknowledged, credit) = (self.expected, self.granted);
         let header = Header { flags, key, from, to, sequence, acknowledged, seen, credit };
         Frame { header, payload }.write(out);

@@ -1,0 +1,126 @@
+//! A domain of libfabric: the state behind one lock, and threads that wait.
+
+use std::{
+    io,
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    completion::fi,
+    queue,
+    settings::Settings,
+    state::{Log, State},
+};
+
+/// How long a port that closes waits for what it has sent, while the peers live.
+const CLOSE_MAX: Duration = Duration::from_secs(30);
+
+pub struct Domain {
+    state: Mutex<State>,
+    /// Set once: how long a thread that waits spins; none: for ever.
+    spin: Option<Duration>,
+}
+
+impl Domain {
+    /// # Errors
+    /// See [`State::new`].
+    pub fn new(settings: Settings, log: Log) -> io::Result<Domain> {
+        let spin = settings.spin;
+        Ok(Domain { state: Mutex::new(State::new(settings, log)?), spin })
+    }
+
+    /// The state; a call that has panicked has left it whole enough to close.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes progress until `is_there`, for `timeout` at most: spins at first, and blocks then.
+    ///
+    /// # Errors
+    /// EAGAIN: the time is over.
+    pub fn wait(
+        &self,
+        timeout: Option<Duration>,
+        mut is_there: impl FnMut(&mut State) -> bool,
+    ) -> Result<(), i32> {
+        let began = Instant::now();
+        loop {
+            let mut state = self.lock();
+            state.progress();
+            if is_there(&mut state) {
+                return Ok(());
+            }
+            let waited = began.elapsed();
+            let left = timeout.map(|timeout| timeout.saturating_sub(waited));
+            if left == Some(Duration::ZERO) {
+                return Err(fi::EAGAIN);
+            }
+            if self.spin.is_none_or(|spin| waited < spin) {
+                drop(state);
+                std::hint::spin_loop();
+                continue;
+            }
+            state.look_after_peers();
+            state.reader.fall_asleep();
+            // What came before is seen here, and what comes later wakes.
+            state.progress();
+            if is_there(&mut state) {
+                state.reader.wake_up();
+                return Ok(());
+            }
+            let at_most = state.wakes_after().min(left.unwrap_or(Duration::MAX));
+            let socket = state.socket.as_ref().map(|socket| socket.descriptor());
+            let by_socket = socket.filter(|_| !state.ways.is_empty());
+            let sleeping = state.reader.sleeping();
+            let is_local = state.peers.len() > state.ways.len();
+            drop(state);
+            match by_socket {
+                // A peer of this host does not wake who waits for the socket.
+                Some(socket) => {
+                    let soon = Duration::from_millis(1);
+                    poll(socket, if is_local { at_most.min(soon) } else { at_most });
+                }
+                // SAFETY: the caller borrows the domain, which has the reader.
+                None => unsafe { queue::sleep(sleeping, at_most) },
+            }
+            self.lock().reader.wake_up();
+        }
+    }
+
+    /// Threads that wait look again.
+    pub fn wake(&self) {
+        let sleeping = self.lock().reader.sleeping();
+        // SAFETY: the domain has the reader.
+        unsafe { queue::wake_own(sleeping) };
+    }
+
+    /// Waits until all that was sent has come, or its receivers have ended.
+    pub fn close(self) {
+        let began = Instant::now();
+        self.lock().say_bye();
+        while began.elapsed() < CLOSE_MAX {
+            let mut state = self.lock();
+            state.progress();
+            state.look_after_peers();
+            if state.is_flushed() {
+                return;
+            }
+            drop(state);
+            thread::sleep(Duration::from_micros(50));
+        }
+        (self.lock().log)(true, "closed, though peers have not taken all that was sent");
+    }
+}
+
+/// Waits until a socket has something, for `at_most`.
+fn poll(socket: i32, at_most: Duration) {
+    let mut descriptor = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
+    let timeout = libc::timespec {
+        tv_sec: at_most.as_secs() as libc::time_t,
+        tv_nsec: at_most.subsec_nanos().into(),
+    };
+    // SAFETY: one descriptor, a time, and no mask of signals.
+    unsafe { libc::ppoll(&raw mut descriptor, 1, &raw const timeout, std::ptr::null()) };
+}

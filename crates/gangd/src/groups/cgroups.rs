@@ -26,10 +26,11 @@ use gang_timetable::{
 
 use super::{
     cpu::CpuGroups,
-    location::{Leave, groups_named, is_made_by_daemons},
+    location::{groups_named, is_made_by_daemons},
     memory::MemoryControl,
     own::{lives_in, remove_beside},
 };
+use crate::settings::Leave;
 
 /// Where the processes of a job are, for threads that do not own the state.
 #[derive(Clone, Debug)]

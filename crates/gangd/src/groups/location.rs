@@ -19,20 +19,9 @@ use gang_linux::{
 };
 use gang_schedule::{CpuSet, JobId, Policy, Quota};
 use gang_timetable::{Controls, record::Placement};
-use serde::Deserialize;
 
 use super::cgroups::Cgroups;
-
-/// Whether jobs leave the groups of their first processes where gangs give way only so.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Leave {
-    Never,
-    /// Those do that nothing limits.
-    #[default]
-    Unconfined,
-    Always,
-}
+use crate::settings::Leave;
 
 /// The limit on processes of version 2. A job that leaves it keeps as much by itself.
 pub(super) const PIDS: &str = "pids.max";

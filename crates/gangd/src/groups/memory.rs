@@ -178,8 +178,9 @@ mod tests {
 
     use gang_timetable::Backend;
 
-    use super::super::{cpu::CpuGroups, location::Leave};
+    use super::super::cpu::CpuGroups;
     use super::*;
+    use crate::settings::Leave;
 
     #[test]
     fn job_of_version_2_keeps_limits_of_its_origin() {

@@ -175,8 +175,8 @@ mod tests {
     use gang_linux::{Roots, cgroup::Hierarchies};
     use gang_timetable::Backend;
 
-    use super::super::location::Leave;
     use super::*;
+    use crate::settings::Leave;
 
     /// The groups of a daemon in a directory.
     fn opened(root: &Path) -> Cgroups {

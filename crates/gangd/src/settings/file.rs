@@ -13,12 +13,11 @@ use jiff::tz::TimeZone;
 use serde::Deserialize;
 
 use super::{
-    FILE, GapSetting, Limits, Overrides, Settings, can_halve, classes, cluster, duration, gap,
-    gap_of_slice,
+    FILE, GapSetting, Leave, Limits, Overrides, Settings, can_halve, classes, cluster, duration,
+    gap, gap_of_slice,
     hours::{self, WorkingHours},
     users,
 };
-use crate::groups::location::Leave;
 
 /// The file, as written. Absent keys keep their defaults.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

@@ -13,7 +13,7 @@ use gang_timetable::Backend;
 use serde::{Deserialize, Deserializer, de};
 
 use self::hours::WorkingHours;
-use crate::{groups::location::Leave, history::Retention};
+use crate::history::Retention;
 
 pub mod classes;
 pub mod cluster;
@@ -23,6 +23,17 @@ pub mod users;
 
 /// Where the configuration is, unless the command line names another file.
 pub const FILE: &str = "/etc/gangd/gangd.toml";
+
+/// Whether jobs leave the groups of their first processes where gangs give way only so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Leave {
+    Never,
+    /// Those do that nothing limits.
+    #[default]
+    Unconfined,
+    Always,
+}
 
 /// The limits on what clients ask of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

@@ -10,6 +10,9 @@
 //! tail is only a hint, and the cell says who holds it: if that process has ended, the reader
 //! skips the cell. If a state makes no sense, the reader makes the cell free.
 //!
+//! A writer that is stopped between claim and write holds the queue up until it goes on. Writers of
+//! one gang are stopped together with their reader.
+//!
 //! Properties: packets of one writer come in order, each once and whole. A full queue refuses and
 //! loses nothing. The reader copies each head out before it looks at it, and reads only within
 //! cells. [`Reader::repair`] puts right what was scribbled over.

@@ -16,8 +16,8 @@ use crate::{
 
 /// Peers that have said nothing but frames yet: no more are listened to.
 const UNKNOWN_MAX: usize = 1_024;
-/// Frames that a channel has room for: as many as Linux keeps for a socket that nobody reads, unless
-/// the administrator has changed that (net.core.rmem_max).
+/// Frames that a channel has room for: about as many as Linux keeps for a socket that nobody reads,
+/// unless net.core.rmem_max says otherwise. It is the same on all hosts.
 const WINDOW: u64 = 128;
 /// A channel takes no packets while so many frames wait.
 const BACKLOG_MAX: usize = 256;

@@ -97,7 +97,7 @@ pub struct Writer {
     pid: u32,
 }
 
-/// What is at the head of the queue.
+/// The state of the cell at the head of the queue.
 #[derive(Debug)]
 pub enum Next {
     Nothing,
@@ -128,7 +128,7 @@ impl Reader {
         &self.file
     }
 
-    /// What is at the head, which stays there.
+    /// The cell at the head, which stays there.
     pub fn look(&mut self) -> Next {
         let at = cell(self.position);
         let state = self.region.word(at);

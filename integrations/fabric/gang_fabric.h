@@ -1,5 +1,5 @@
-/* What the provider (gang_fi*.c) calls of the room crates/fabric, which has the queues, the matching
- * and the progress. Only the two of them use it: it may change at any time.
+/* Calls of the provider (gang_fi*.c) to the room crates/fabric, which has the queues, the matching
+ * and the progress. Only the two of them use this header: it may change at any time.
  *
  * Calls take any thread. Numbers below 0 are errors of libfabric. An object of a domain is a
  * number. */
@@ -58,7 +58,8 @@ typedef struct gang_completion {
 } gang_completion;
 
 typedef struct gang_endpoint_settings {
-    size_t min_shared; /* below so many bytes of room, a buffer for several messages is given back */
+    /* With fewer bytes of room, a buffer for several messages is given back. */
+    size_t min_shared;
     size_t sends_max;
     uint8_t is_directed;
     uint8_t names_source;
@@ -82,7 +83,8 @@ int64_t gang_fabric_lookup(gang_domain *, uint32_t vector, uint64_t place, void 
 /* The bytes of the whole text with its 0. */
 size_t gang_fabric_text(const void *address, char *text, size_t room);
 
-int64_t gang_fabric_bind(gang_domain *, uint32_t endpoint, int kind, uint32_t number, uint32_t flags);
+int64_t gang_fabric_bind(gang_domain *, uint32_t endpoint, int kind, uint32_t number,
+                         uint32_t flags);
 int64_t gang_fabric_enable(gang_domain *, uint32_t endpoint);
 int64_t gang_fabric_set_min_shared(gang_domain *, uint32_t endpoint, size_t bytes);
 int64_t gang_fabric_address(gang_domain *, uint32_t endpoint, void *address);

@@ -1,8 +1,8 @@
 /* libgang-fi.so: the libfabric provider `gang`. docs/net.md says what it offers.
  *
  * This is the surface alone, in C, against libfabric's own headers: its objects are structures with
- * tables of functions, which inline functions of the headers call. What happens to messages is in
- * the room crates/fabric, behind gang_fabric.h.
+ * tables of functions, which inline functions of the headers call. Messages themselves are the
+ * business of the room crates/fabric, behind gang_fabric.h.
  *
  * Nothing is linked with libfabric: a program may have another one than the system's. The library
  * that calls fi_prov_ini says its version, and has what else is needed of it. Its version becomes
@@ -22,8 +22,8 @@ static struct {
     struct fi_info *(*dupinfo)(const struct fi_info *);
     void (*freeinfo)(struct fi_info *);
     int (*log_enabled)(const struct fi_provider *, enum fi_log_level, enum fi_log_subsys);
-    void (*log)(const struct fi_provider *, enum fi_log_level, enum fi_log_subsys, const char *, int,
-                const char *, ...);
+    void (*log)(const struct fi_provider *, enum fi_log_level, enum fi_log_subsys, const char *,
+                int, const char *, ...);
 } lib;
 
 static int fabric_close(struct fid *fid)

@@ -1,4 +1,4 @@
-/* What the files of the provider share. */
+/* Shared by the files of the provider. */
 #ifndef GANG_FI_H
 #define GANG_FI_H
 

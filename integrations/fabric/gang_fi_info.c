@@ -1,4 +1,4 @@
-/* What the provider offers, and whether that is what a program wants. */
+/* The provider's offer, and whether a program wants something else. */
 #include <stdio.h>
 
 #include "gang_fi.h"
@@ -111,7 +111,7 @@ static const char *misfit(const struct fi_info *it)
     return why;
 }
 
-/* What a program asks for; both directions, and all kinds, where it does not say. */
+/* Capabilities that a program asks for; both directions, and all kinds, where it does not say. */
 static uint64_t caps(const struct fi_info *hints)
 {
     uint64_t wanted = hints ? hints->caps : 0;

@@ -1,4 +1,4 @@
-//! What has come to its end: completion queues and counters.
+//! Operations that have ended: completion queues and counters.
 
 use std::collections::VecDeque;
 

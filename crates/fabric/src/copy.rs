@@ -7,7 +7,7 @@ use crate::spans::Spans;
 /// Copies from another process's memory into this one's, as much as both have.
 ///
 /// # Errors
-/// The kernel refuses, or the memory is not there. What was copied before stays.
+/// The kernel refuses, or the memory is not there. Bytes that were copied before stay.
 ///
 /// # Safety
 /// `to` may be written, and nobody else uses it meanwhile.

@@ -64,7 +64,7 @@ impl Domain {
             }
             state.look_after_peers();
             state.reader.fall_asleep();
-            // What came before is seen here, and what comes later wakes.
+            // Packets that came before are seen here, and later ones wake.
             state.progress();
             if is_there(&mut state) {
                 state.reader.wake_up();

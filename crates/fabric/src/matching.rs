@@ -37,7 +37,7 @@ pub struct Lists<R, M> {
     unexpected: VecDeque<(u64, Source, M)>,
 }
 
-/// What becomes of a receive that has got a message.
+/// The fate of a receive that has got a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     Remove,
@@ -130,7 +130,7 @@ mod tests {
         ]
     }
 
-    /// What MPI says, word for word: all that is there is looked at in each step.
+    /// MPI's rule, word for word: all that is there is looked at in each step.
     #[derive(Default)]
     struct Naive {
         receives: Vec<(Wanted, Option<usize>, bool)>,

@@ -1,4 +1,4 @@
-//! What processes say to each other, over any medium: a head of 32 bytes, and up to 4 KiB.
+//! A packet, over any medium: a head of 32 bytes, and a payload of up to 4 KiB.
 //!
 //! | kind | tag | data | payload |
 //! |---|---|---|---|

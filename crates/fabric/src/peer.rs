@@ -16,6 +16,9 @@ use crate::{
 
 /// Peers that have said nothing but frames yet: no more are listened to.
 const UNKNOWN_MAX: usize = 1_024;
+/// Frames that a channel has room for: about as many as Linux keeps for a socket that nobody reads,
+/// unless net.core.rmem_max says otherwise. It is the same on all hosts.
+const WINDOW: u64 = 128;
 /// A channel takes no packets while so many frames wait.
 const BACKLOG_MAX: usize = 256;
 
@@ -93,7 +96,8 @@ fn rank(port: u64) -> Rank {
 }
 
 fn channel(key: Key, own: u64, peer: Rank) -> Channel {
-    Channel::new(Config::default(), key, rank(own), peer)
+    let config = Config { window: WINDOW, ..Config::default() };
+    Channel::new(config, key, rank(own), peer)
 }
 
 impl Way {

@@ -168,7 +168,7 @@ impl State {
                 continue;
             }
             (self.log)(false, &format!("process {} has ended", address.pid));
-            // What it had written before comes first.
+            // Packets that it had written before come first.
             while let Next::Packet(head, payload) = self.reader.look() {
                 self.arrive(None, head, payload);
                 self.reader.done();

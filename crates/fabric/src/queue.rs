@@ -10,6 +10,9 @@
 //! tail is only a hint, and the cell says who holds it: if that process has ended, the reader
 //! skips the cell. If a state makes no sense, the reader makes the cell free.
 //!
+//! A writer that is stopped between claim and write holds the queue up until it goes on. Writers of
+//! one gang are stopped together with their reader.
+//!
 //! Properties: packets of one writer come in order, each once and whole. A full queue refuses and
 //! loses nothing. The reader copies each head out before it looks at it, and reads only within
 //! cells. [`Reader::repair`] puts right what was scribbled over.
@@ -94,7 +97,7 @@ pub struct Writer {
     pid: u32,
 }
 
-/// What is at the head of the queue.
+/// The state of the cell at the head of the queue.
 #[derive(Debug)]
 pub enum Next {
     Nothing,
@@ -125,7 +128,7 @@ impl Reader {
         &self.file
     }
 
-    /// What is at the head, which stays there.
+    /// The cell at the head, which stays there.
     pub fn look(&mut self) -> Next {
         let at = cell(self.position);
         let state = self.region.word(at);

@@ -28,7 +28,7 @@ pub struct Receiver {
     pub looks: Looks,
 }
 
-/// What a receive does to a message that has come before it.
+/// How a receive treats a message that has come before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Looks {
     /// It takes the message, or waits for one.

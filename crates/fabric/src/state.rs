@@ -269,7 +269,7 @@ impl State {
         self.vectors.get_mut(number).and_then(Option::as_mut).ok_or(fi::EINVAL)
     }
 
-    /// Closes an endpoint. What it has sent goes on, and nothing is received any more.
+    /// Closes an endpoint. Messages that it has sent go on, and it receives no more.
     pub fn close_endpoint(&mut self, number: usize) -> Option<()> {
         self.endpoints.get_mut(number).and_then(Option::take)?;
         // Their memory is the program's again.

@@ -11,7 +11,7 @@ use crate::settings::Faults;
 
 /// The longest frame that is read.
 const FRAME_MAX: usize = 65_536;
-/// What the kernel keeps for a port that does not read, in bytes; it may allow less.
+/// Bytes that the kernel keeps for a port that does not read; it may allow fewer.
 const KEPT: libc::c_int = 4 << 20;
 /// A frame that was held back goes after so many others.
 const HELD_BACK: u32 = 3;
@@ -25,7 +25,7 @@ pub struct Socket {
     held: VecDeque<(u32, SocketAddr, Vec<u8>)>,
 }
 
-/// What a socket has.
+/// One thing that has come to a socket.
 #[derive(Debug)]
 pub enum Came<'a> {
     Nothing,

@@ -122,7 +122,7 @@ fn port_sends_to_itself_and_between_endpoints() {
     port.send(own, 7, &long).unwrap();
     assert_eq!(wait_for(&[&port], fi::RECV).source, own);
     assert!(long == got);
-    // What is for the other endpoint does not come to the first one.
+    // A message for the other endpoint does not come to the first one.
     port.receive(7, &mut got).unwrap();
     port.send(other, 7, b"x").unwrap();
     port.send(own, 7, b"yy").unwrap();

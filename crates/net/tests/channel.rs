@@ -354,3 +354,23 @@ fn messages_have_their_bound_at_both_ends() {
     });
     assert_eq!(refused, Some(Refused::Length));
 }
+
+#[test]
+fn each_end_may_have_a_key_of_its_own() {
+    let (mine, yours) = (Key([1; 16]), Key([2; 16]));
+    let mut a = Channel::new(SMALL, mine, Rank(0), Rank(1));
+    let mut b = Channel::new(SMALL, yours, Rank(1), Rank(0));
+    a.send(b"message").unwrap();
+    let mut out = Vec::new();
+    assert!(a.poll(0, &mut out));
+    assert_eq!(b.receive(0, &Frame::read(&out).unwrap()), Err(Refused::Key));
+    a.set_peer_key(yours);
+    b.set_peer_key(mine);
+    out.clear();
+    assert!(a.poll(SMALL.again_max_ns, &mut out));
+    assert_eq!(b.receive(0, &Frame::read(&out).unwrap()), Ok(()));
+    assert_eq!(b.take().as_deref(), Some(&b"message"[..]));
+    assert_eq!((a.backlog(), a.counts().messages_acknowledged), (0, 0));
+    carry_all(&mut b, &mut a, 0);
+    assert_eq!(a.counts().messages_acknowledged, 1);
+}

@@ -129,8 +129,8 @@ impl<'a> Parts<'a> {
         if owners.is_empty() { vec![0] } else { owners }
     }
 
-    /// Whether a gang has to be restricted to these CPUs: not where it has the whole machine, or all
-    /// that its threads may use, and always had.
+    /// Whether a gang has to be restricted to these CPUs: not where it has the whole machine, or
+    /// all that its threads may use, and always had.
     fn moves(&self, job: JobId, members: &Members, cpus: &CpuSet) -> bool {
         if members.pins_are_unknown && !self.pins.iter().any(|pin| pin.job == job) {
             return self.stretch.backend.can_fill();

@@ -43,8 +43,17 @@ becomes() {
     ok "$1"
   else
     # Without a daemon, gang would undo what is to be seen.
-    failed "$1: not within $timeout_s s" "$(is_up && gang ls 2>&1)" "$(log)"
+    failed "$1: not within $timeout_s s" "$(is_up && gang ls 2>&1)" "$(log)" \
+      "$([[ $2 != are_* ]] || looks "${@:3}")"
   fi
+}
+# looks PID… : how each is scheduled, and its group.
+looks() {
+  local pid
+  for pid in "$@"; do
+    printf 'process %s: policy %s, state %s, group %s, frozen %s\n' "$pid" "$(policy "$pid")" \
+      "$(state "$pid")" "$(group "$pid")" "$(cat "$(group "$pid")/cgroup.freeze" 2>&1)"
+  done
 }
 
 is_up() { [[ $daemon ]] && kill -0 "$daemon"; }

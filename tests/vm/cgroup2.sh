@@ -70,7 +70,12 @@ see_clamps() {
   end_gang clamped
 }
 # is_clamped PID MIN MAX
-is_clamped() { grep -qE "min: *$2 max: *$3" <<<"$(uclampset -p "$1" | tee /dev/stderr)"; }
+is_clamped() {
+  local said
+  said=$(uclampset -p "$1" 2>&1)
+  printf '%s (%s)\n' "$said" $?
+  grep -qE "min: *$2 max: *$3" <<<"$said"
+}
 
 for controller in cpu memory cpuset; do
   check "the kernel has the controller $controller" grep -qw "$controller" "$groups/cgroup.controllers"

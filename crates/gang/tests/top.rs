@@ -162,7 +162,7 @@ fn jobs_are_acted_on_and_daemon_is_found_again() {
     let listening = fake.listen_for_now(&place.socket());
     let mut terminal = Terminal::open(&place, &[], (80, 24));
     terminal.expect_text("lu.C");
-    terminal.expect_text("evil\\u{1b…");
+    terminal.expect_text("evil\\u{1…");
     // Both have their turns, in the matrix and in the timeline.
     terminal.expect("turns", |screen| {
         screen.contains(" A  A ") && screen.contains(" B  B ") && screen.contains("ABABABAB")

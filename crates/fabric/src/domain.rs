@@ -32,7 +32,10 @@ impl Domain {
     /// See [`State::new`].
     pub fn new(settings: Settings, log: Log) -> io::Result<Domain> {
         let slot = settings.job.and_then(|job| match Slot::of_job(job) {
-            Ok(slot) => Some(slot),
+            Ok(slot) => {
+                log(false, &format!("waits by the slot page of job {job}"));
+                Some(slot)
+            }
             Err(unknown) => {
                 log(false, &format!("waits as in a slot: {unknown}"));
                 None

@@ -258,8 +258,8 @@ fn gang_run_net_makes_open_mpi_use_it() {
         said
     };
     let said = run(&["--net"]);
-    assert!(said.contains(":gang:"), "the provider says nothing: {said}");
-    // Each rank has found the slot page of its job.
+    // Each rank asks for the page of its job.
+    assert!(said.contains("waits by the slot page of job "), "{said}");
     assert!(!said.contains("waits as in a slot"), "{said}");
     let said = run(&[]);
     assert!(!said.contains(":gang:"), "without --net it is used: {said}");

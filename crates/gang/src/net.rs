@@ -74,7 +74,7 @@ impl Provider {
 fn places(program: &Path) -> Vec<PathBuf> {
     let Some(own) = program.parent() else { return Vec::new() };
     let mut places = vec![own.to_owned()];
-    // What lies beside another directory may be another user's.
+    // Beside a directory of another name, another user may have put a library.
     if own.ends_with("bin") {
         let prefix = own.with_file_name("");
         let of_prefix = ["lib".to_owned(), format!("lib/{ARCH}-linux-gnu"), "lib64".to_owned()];

@@ -17,8 +17,8 @@
 
 #include "gang_fabric.h"
 
-/* Objects of libfabric: its part is first, so that a pointer to one is a pointer to the other. What
- * others stand on counts them, and is not closed before them. */
+/* Objects of libfabric: its part is first, so that a pointer to one is a pointer to the other. An
+ * object counts those that stand on it, and is not closed before them. */
 
 struct gang_fabric {
     struct fid_fabric fid;

@@ -172,7 +172,7 @@ fn peer_killed_while_it_sends_stops_nobody() {
 }
 
 #[test]
-fn receive_from_a_peer_that_ended_before_it_spoke_ends() {
+fn receive_from_peer_that_never_spoke_ends() {
     let port = Port::open(settings());
     let mut peer = start("sleeps", "shm", &Port::open(settings()));
     let from = port.insert(peer.address);

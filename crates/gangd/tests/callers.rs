@@ -218,7 +218,7 @@ fn needs_root_who_stays_in_a_group_has_no_rights() {
         assert_eq!(values, ["0", "0"], "{line}");
     }
     assert!(of_it("status").contains("CapEff:\t0000000000000000"), "{}", of_it("status"));
-    // Who may not read where it was executed from may not trace it either (ptrace(2)).
+    // The kernel asks the same to read where it was executed from as to trace it (ptrace(2)).
     let as_owner = |program: &str, arguments: &[&str]| {
         let mut command = Command::new(program);
         command.args(arguments).uid(OTHER).gid(OTHER).stderr(Stdio::null());

@@ -141,7 +141,7 @@ struct Sent {
 #[derive(Debug)]
 pub struct Channel {
     config: Config,
-    /// What comes has this key, and what goes has that of the peer.
+    /// Of frames that come; those that go have the key of the peer.
     key: Key,
     peer_key: Key,
     from: Rank,

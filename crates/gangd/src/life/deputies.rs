@@ -90,7 +90,7 @@ impl Identity {
         Identity { uid, gid: user.map_or(NOBODY, |user| user.gid.as_raw()) }
     }
 
-    /// Becomes that user for good. What this process was executed as nobody but root may trace, and
+    /// Becomes that user for good. Nobody but root may trace a process that root has executed, and
     /// that stays so.
     fn become_it(self) -> nix::Result<()> {
         let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));

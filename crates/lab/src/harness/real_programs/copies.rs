@@ -23,7 +23,7 @@ pub struct Copies {
     pub(super) done: Done,
 }
 
-/// What a copy says at its end, or where it is asked to end.
+/// The words of a copy at its end, or where it is asked to end.
 #[derive(Deserialize)]
 struct Finished {
     finished_at_ns: u64,

@@ -43,7 +43,7 @@ const ROOMS: [(&str, &[&str]); 24] = [
     ("gang-trace", &["gang-linux", "gang-picture", "gang-protocol"]),
     ("gang-picture", &[]),
     ("gang-net", &[]),
-    ("gang-fabric", &["gang-net"]),
+    ("gang-fabric", &["gang-net", "gang-protocol"]),
     ("gang-view", &["gang-protocol"]),
     ("libgang", &["gang-protocol"]),
     ("gang-rooms", &[]),

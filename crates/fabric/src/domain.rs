@@ -10,7 +10,9 @@ use std::{
 use crate::{
     completion::fi,
     queue,
-    settings::Settings,
+    settings::{Settings, Spin},
+    slot::Slot,
+    spin,
     state::{Log, State},
 };
 
@@ -21,14 +23,45 @@ pub struct Domain {
     state: Mutex<State>,
     /// Set once: how long a thread that waits spins; none: for ever.
     spin: Option<Duration>,
+    /// None: the program is in no job, or nobody knows when the slots are.
+    slot: Option<Slot>,
 }
 
 impl Domain {
     /// # Errors
     /// See [`State::new`].
     pub fn new(settings: Settings, log: Log) -> io::Result<Domain> {
-        let spin = settings.spin;
-        Ok(Domain { state: Mutex::new(State::new(settings, log)?), spin })
+        let slot = settings.job.and_then(|job| match Slot::of_job(job) {
+            Ok(slot) => {
+                log(false, &format!("waits by the slot page of job {job}"));
+                Some(slot)
+            }
+            Err(unknown) => {
+                log(false, &format!("waits as in a slot: {unknown}"));
+                None
+            }
+        });
+        Domain::with_slot(settings, slot, log)
+    }
+
+    /// # Errors
+    /// See [`State::new`].
+    pub fn with_slot(settings: Settings, slot: Option<Slot>, log: Log) -> io::Result<Domain> {
+        let spin = match settings.spin {
+            Spin::Measured => Some(spin::measured(settings.medium)),
+            Spin::For(time) => Some(time),
+            Spin::Always => None,
+        };
+        if let Some(spin) = spin {
+            log(false, &format!("a thread that waits spins for {} us", spin.as_micros()));
+        }
+        Ok(Domain { state: Mutex::new(State::new(settings, log)?), spin, slot })
+    }
+
+    /// Whether a thread that has waited for so long goes on spinning.
+    fn spins(&self, waited: Duration) -> bool {
+        let is_out = || self.slot.as_ref().is_some_and(Slot::is_out);
+        self.spin.is_none_or(|spin| waited < spin && !is_out())
     }
 
     /// The state; a call that has panicked has left it whole enough to close.
@@ -36,7 +69,8 @@ impl Domain {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes progress until `is_there`, for `timeout` at most: spins at first, and blocks then.
+    /// Makes progress until `is_there`, for `timeout` at most: spins at first, and blocks then. Out
+    /// of its slot it blocks at once.
     ///
     /// # Errors
     /// EAGAIN: the time is over.
@@ -57,7 +91,7 @@ impl Domain {
             if left == Some(Duration::ZERO) {
                 return Err(fi::EAGAIN);
             }
-            if self.spin.is_none_or(|spin| waited < spin) {
+            if self.spins(waited) {
                 drop(state);
                 std::hint::spin_loop();
                 continue;

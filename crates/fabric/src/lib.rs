@@ -8,6 +8,7 @@
 //!   `gang_net::Channel`.
 //! - [`matching`], [`completion`]: which message goes to which receive, and what has ended.
 //! - [`state`], with [`peer`], [`sending`], [`receiving`], [`progress`]: a port and all it does.
+//! - [`slot`], [`spin`]: whether a thread that waits spins, and for how long.
 //! - [`domain`], `calls`: the lock, threads that wait, and the interface for C.
 //!
 //! Architecture invariant: nothing that a peer writes is trusted. Numbers are looked up, lengths
@@ -29,7 +30,9 @@ pub mod receiving;
 pub mod region;
 pub mod sending;
 pub mod settings;
+pub mod slot;
 pub mod spans;
+pub mod spin;
 pub mod state;
 pub mod table;
 pub mod udp;

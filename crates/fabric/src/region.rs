@@ -49,6 +49,17 @@ impl Region {
         Ok((Region::map(&file, length)?, file))
     }
 
+    /// A file of which nothing is written here.
+    ///
+    /// # Errors
+    /// The file is shorter, or cannot be mapped.
+    pub fn of_reader(file: &File, length: usize) -> io::Result<Region> {
+        if file.metadata()?.len() < length as u64 {
+            return Err(io::Error::other("it is too short"));
+        }
+        Region::map_for(libc::PROT_READ, file, length)
+    }
+
     /// Memory that another process has made.
     ///
     /// # Errors
@@ -65,10 +76,13 @@ impl Region {
     }
 
     fn map(file: &File, length: usize) -> io::Result<Region> {
-        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        Region::map_for(libc::PROT_READ | libc::PROT_WRITE, file, length)
+    }
+
+    fn map_for(access: libc::c_int, file: &File, length: usize) -> io::Result<Region> {
+        let (at, flags) = (ptr::null_mut(), libc::MAP_SHARED);
         // SAFETY: the kernel chooses the place, so that nothing that is mapped changes.
-        let base =
-            unsafe { libc::mmap(ptr::null_mut(), length, access, flags, file.as_raw_fd(), 0) };
+        let base = unsafe { libc::mmap(at, length, access, flags, file.as_raw_fd(), 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }

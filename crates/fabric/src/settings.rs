@@ -13,6 +13,16 @@ pub enum Medium {
     Udp,
 }
 
+/// How long a thread that waits spins before it blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spin {
+    /// As long as is worth it, which is measured.
+    Measured,
+    For(Duration),
+    /// It never blocks.
+    Always,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// The key of all ports of the job; none: each draws its own.
@@ -20,8 +30,9 @@ pub struct Settings {
     pub medium: Medium,
     /// The kernel may copy long messages from process to process.
     pub may_copy: bool,
-    /// How long a thread that waits spins before it blocks; none: it never blocks.
-    pub spin: Option<Duration>,
+    pub spin: Spin,
+    /// The job of the program.
+    pub job: Option<i64>,
     /// The address of this host for other hosts.
     pub ip: Option<IpAddr>,
     pub faults: Faults,
@@ -54,7 +65,6 @@ impl fmt::Display for Odd {
 impl std::error::Error for Odd {}
 
 const KEY: &str = "GANG_NET_KEY";
-const SPIN: Duration = Duration::from_micros(50);
 
 impl Default for Settings {
     fn default() -> Settings {
@@ -62,7 +72,8 @@ impl Default for Settings {
             key: None,
             medium: Medium::Auto,
             may_copy: true,
-            spin: Some(SPIN),
+            spin: Spin::Measured,
+            job: None,
             ip: None,
             faults: Faults::default(),
         }
@@ -113,8 +124,8 @@ impl Settings {
         })?;
         read("GANG_NET_WAIT", "spin, or microseconds", &|settings, text| {
             settings.spin = match text {
-                "spin" => None,
-                _ => Some(Duration::from_micros(text.parse().ok()?)),
+                "spin" => Spin::Always,
+                _ => Spin::For(Duration::from_micros(text.parse().ok()?)),
             };
             Some(())
         })?;
@@ -135,6 +146,8 @@ impl Settings {
             }
             Some(())
         })?;
+        // Not odd, whatever it is: the variable is no setting of this provider.
+        settings.job = value("GANG_JOB").and_then(|job| job.parse().ok());
         Ok(settings)
     }
 }
@@ -152,7 +165,11 @@ mod tests {
         assert_eq!(Settings::from(|_| None), Ok(Settings::default()));
         let key = one("GANG_NET_KEY", "000102030405060708090a0b0c0d0e0f").unwrap().key.unwrap();
         assert_eq!(key.0, std::array::from_fn(|at| at as u8));
-        assert_eq!(one("GANG_NET_WAIT", "spin").unwrap().spin, None);
+        assert_eq!(one("GANG_NET_WAIT", "spin").unwrap().spin, Spin::Always);
+        let brief = Spin::For(Duration::from_micros(7));
+        assert_eq!(one("GANG_NET_WAIT", "7").unwrap().spin, brief);
+        assert_eq!(one("GANG_JOB", "42").unwrap().job, Some(42));
+        assert_eq!(one("GANG_JOB", "none").unwrap().job, None);
         assert_eq!(one("GANG_NET_MEDIUM", "udp").unwrap().medium, Medium::Udp);
         let faults = one("GANG_NET_FAULTS", "loss=1,reorder=5").unwrap().faults;
         assert_eq!(faults, Faults { loss: 0.01, reorder: 0.05 });

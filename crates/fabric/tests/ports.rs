@@ -19,8 +19,10 @@ use gang_fabric::{
     queue::Writer,
     receiving::Looks,
     sending::{EAGER_MAX, Send},
-    settings::{Faults, Medium, Settings},
+    settings::{Faults, Medium, Settings, Spin},
+    slot::{self, Slot},
 };
+use gang_harness::TEST_TIMEOUT;
 use port::{Port, bytes, settings, spans, wait_for};
 
 fn media() -> Vec<(&'static str, Settings)> {
@@ -232,7 +234,7 @@ fn shared_buffer_takes_messages_until_it_is_used_up() {
 fn thread_that_waits_is_woken() {
     for (medium, settings) in media() {
         // It blocks at once.
-        let settings = Settings { spin: Some(Duration::ZERO), ..settings };
+        let settings = Settings { spin: Spin::For(Duration::ZERO), ..settings };
         let [(a, to_b), (b, _)] = two(settings);
         let mut buffer = [0; 8];
         b.receive(7, &mut buffer).unwrap();
@@ -254,6 +256,63 @@ fn thread_that_waits_is_woken() {
         b.completed().unwrap();
         assert_eq!(b.0.wait(timeout, |_| false), Err(fi::EAGAIN));
     }
+}
+
+/// A page as the daemon writes it, of which a test changes words.
+struct Page(std::fs::File);
+
+impl Page {
+    fn make(directory: &tempfile::TempDir) -> (Page, Slot) {
+        let path = directory.path().join("1.page");
+        let page = Page(std::fs::File::create(&path).unwrap());
+        page.0.set_len(4_096).unwrap();
+        assert!(Slot::open(&path).is_err(), "an empty page is of no version");
+        page.write(slot::MAGIC_AT, 0x474e_4147);
+        page.write(slot::VERSION_AT, 1);
+        (page, Slot::open(&path).unwrap())
+    }
+
+    fn write(&self, offset: usize, word: u32) {
+        std::os::unix::fs::FileExt::write_all_at(&self.0, &word.to_ne_bytes(), offset as u64)
+            .unwrap();
+    }
+}
+
+#[test]
+fn thread_out_of_its_slot_blocks_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let (page, slot) = Page::make(&directory);
+    // It would spin for longer than it waits.
+    let settings = Settings { spin: Spin::For(TEST_TIMEOUT), ..settings() };
+    let domain = Domain::with_slot(settings, Some(slot), Box::new(|_, _| ())).unwrap();
+    let looks = || {
+        let mut looks = 0;
+        let count = |_: &mut _| {
+            looks += 1;
+            false
+        };
+        assert_eq!(domain.wait(Some(Duration::from_millis(60)), count), Err(fi::EAGAIN));
+        looks
+    };
+    // A thread that blocks wakes some times to look after its peers.
+    const BLOCKS: u32 = 40;
+    for (running, validity, blocks) in [(0, 0, true), (1, 0, false), (0, 1, false), (0, 2, false)] {
+        page.write(slot::RUNNING, running);
+        page.write(slot::VALIDITY, validity);
+        let looks = looks();
+        assert_eq!(looks < BLOCKS, blocks, "{running} {validity}: {looks} looks");
+    }
+}
+
+#[test]
+fn job_without_a_daemon_counts_as_in_slot() {
+    let settings = Settings { job: Some(i64::MAX), ..settings() };
+    let (send, said) = std::sync::mpsc::channel();
+    let log = move |is_warning, text: &str| drop(send.send((is_warning, text.to_owned())));
+    let domain = Domain::new(settings, Box::new(log)).unwrap();
+    let (is_warning, first) = said.recv().unwrap();
+    assert!(!is_warning && first.starts_with("waits as in a slot: "), "{first}");
+    domain.close();
 }
 
 #[test]

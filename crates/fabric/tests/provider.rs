@@ -9,8 +9,9 @@ use std::{
     time::Duration,
 };
 
+use gang_daemon::{Daemon, Options, Place, are_built};
 use gang_fabric::{
-    address::ADDRESS, completion::fi, queue::CELLS, sending::EAGER_MAX, spans::SPANS_MAX,
+    address::ADDRESS, completion::fi, queue::CELLS, sending::EAGER_MAX, slot, spans::SPANS_MAX,
 };
 use gang_harness::skipped;
 
@@ -176,20 +177,33 @@ const MEDIA: [(&str, Variables); 4] = [
     ("bad UDP", &[UDP, ("GANG_NET_FAULTS", "loss=1,reorder=5")]),
 ];
 
+/// The program of the tests for Open MPI, once for all; none without Open MPI.
+fn messages() -> Option<&'static Path> {
+    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let program = PROGRAM.get_or_init(|| {
+        if !has("mpicc.openmpi") || !has("mpirun.openmpi") {
+            return None;
+        }
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("messages");
+        let output = Command::new("mpicc.openmpi")
+            .args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"])
+            .arg(&program)
+            .arg(here().join("tests/messages.c"))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+        Some(program)
+    });
+    if program.is_none() {
+        skipped("needs Open MPI: install openmpi-bin and libopenmpi-dev");
+    }
+    program.as_deref()
+}
+
 #[test]
 fn open_mpi_gets_every_byte_over_each_medium() {
     let Some(provider) = provider() else { return };
-    if !has("mpicc.openmpi") || !has("mpirun.openmpi") {
-        return skipped("needs Open MPI: install openmpi-bin and libopenmpi-dev");
-    }
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("messages");
-    let output = Command::new("mpicc.openmpi")
-        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"])
-        .arg(&program)
-        .arg(here().join("tests/messages.c"))
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", said(&output));
+    let Some(program) = messages() else { return };
     for (medium, variables) in MEDIA {
         for ranks in ["2", "3"] {
             let output = bounded(provider, "mpirun.openmpi")
@@ -211,12 +225,65 @@ fn open_mpi_gets_every_byte_over_each_medium() {
                         .iter()
                         .flat_map(|(name, value)| ["-x".to_owned(), format!("{name}={value}")]),
                 )
-                .arg(&program)
+                .arg(program)
                 .output()
                 .unwrap();
             let said = said(&output);
             assert!(output.status.success(), "{medium}, {ranks} ranks: {said}");
             assert!(said.contains("all is well"), "{medium}, {ranks} ranks: {said}");
         }
+    }
+}
+
+#[test]
+fn gang_run_net_makes_open_mpi_use_it() {
+    let Some(provider) = provider() else { return };
+    let Some(program) = messages() else { return };
+    if !are_built(&["gang", "gangd"]) {
+        return;
+    }
+    let place = Place::with_copies(&["gang", "gangd"]);
+    gang_daemon::copy(&[provider.join("libgang-fi.so")], place.directory.path());
+    let daemon = Daemon::start_in(place, &Options::default());
+    let run = |options: &[&str]| {
+        let mpirun = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", "2"];
+        let yields = ["--mca", "mpi_yield_when_idle", "1", program.to_str().unwrap()];
+        let gang = daemon.path("gang");
+        let mut command = daemon.command("timeout");
+        command.arg(BOUND).arg(gang).args(["run", "-q"]).args(options).arg("--");
+        let output = command.args(mpirun).args(yields).env("FI_LOG_LEVEL", "info").output();
+        let output = output.unwrap();
+        let said = said(&output);
+        assert!(output.status.success() && said.contains("all is well"), "{said}");
+        said
+    };
+    let said = run(&["--net"]);
+    // Each rank asks for the page of its job.
+    assert!(said.contains("waits by the slot page of job "), "{said}");
+    assert!(!said.contains("waits as in a slot"), "{said}");
+    let said = run(&[]);
+    assert!(!said.contains(":gang:"), "without --net it is used: {said}");
+}
+
+#[test]
+fn slot_page_is_laid_out_as_in_gang_h() {
+    let fields = [
+        ("magic", slot::MAGIC_AT),
+        ("version", slot::VERSION_AT),
+        ("running", slot::RUNNING),
+        ("validity", slot::VALIDITY),
+    ];
+    let mut source = "#include <gang.h>\n#include <stddef.h>\n".to_owned();
+    for (name, offset) in fields {
+        source +=
+            &format!("_Static_assert(offsetof(gang_page, {name}) == {offset}, \"{name}\");\n");
+    }
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page.c");
+    fs::write(&file, source).unwrap();
+    let headers = here().join("../libgang/include");
+    let output = Command::new("cc").arg("-fsyntax-only").arg("-I").arg(headers).arg(&file).output();
+    match output {
+        Ok(output) => assert!(output.status.success(), "{}", said(&output)),
+        Err(_) => skipped("needs a C compiler"),
     }
 }

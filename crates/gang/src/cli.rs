@@ -111,10 +111,10 @@ impl Command {
 /// Registers a job, puts itself into it and executes the program in its own place, as nice and
 /// taskset do: signals, terminal and exit code are the program's own. Starts a daemon where none
 /// listens, which ends after its last job. Called within a job, it executes the program in that
-/// job, whatever the options are. Sets GANG_JOB for the program to the job's id; and, where it is
-/// not set already, KMP_BLOCKTIME to what fits a gang. Where the gang has fewer CPUs than gang run
-/// may use, it sets OMP_NUM_THREADS, RAYON_NUM_THREADS and GOMAXPROCS to their number, unless they
-/// are set already.
+/// job, whatever the options of the job are. Sets GANG_JOB for the program to the job's id; and,
+/// where it is not set already, KMP_BLOCKTIME to what fits a gang. Where the gang has fewer CPUs
+/// than gang run may use, it sets OMP_NUM_THREADS, RAYON_NUM_THREADS and GOMAXPROCS to their
+/// number, unless they are set already.
 ///
 /// The variables GANG_CPUS, GANG_MIN_CPUS, GANG_CLASS, GANG_WEIGHT, GANG_NAME, GANG_MEM, GANG_DISK
 /// and GANG_SIGNALS (1, or 0 for none) stand for the options of these names. With the library
@@ -154,6 +154,10 @@ pub struct Run {
     /// Set OMP_NUM_THREADS and its kin also where the gang has all CPUs that it may use
     #[arg(long)]
     pub env: bool,
+    /// Have MPI send its messages by gangd's libfabric provider, libgang-fi.so: for Open MPI, and
+    /// MPICH with ch4:ofi. Variables by which the user chooses something else stay
+    #[arg(long)]
+    pub net: bool,
     /// Do not say when the guarantee is weak because privilege is missing, or which job it runs in
     #[arg(short, long)]
     pub quiet: bool,

@@ -14,6 +14,7 @@ pub mod exit;
 pub mod inherited;
 pub mod job_options;
 pub mod leftovers;
+pub mod net;
 pub mod programs;
 pub mod show_values;
 pub mod signals;

@@ -272,6 +272,32 @@ fn failures_of_gang_itself_end_with_125() {
 }
 
 #[test]
+fn net_chooses_the_provider_for_the_program() {
+    let fake = Fake::new();
+    let mut place = fake.place();
+    // A directory of its own, in which this test says whether the library is.
+    place.copy_programs(&["gang"]);
+    place.programs = place.directory.path().to_owned();
+    let print = "echo $FI_PROVIDER_PATH $FI_PROVIDER $OMPI_MCA_mtl";
+    let run = |options: &[&str]| {
+        let arguments = [&["run", "-q"], options, &["--", "sh", "-c", print]].concat();
+        let mut gang = place.gang(&arguments);
+        gang.env("FI_PROVIDER_PATH", "/a:/b").env("FI_PROVIDER", "own").output().unwrap()
+    };
+    let missing = run(&["--net"]);
+    assert_eq!(missing.status.code(), Some(125));
+    let directory = place.directory.path().canonicalize().unwrap();
+    let expected = format!("gang: --net: there is no libgang-fi.so in {}; ", directory.display());
+    assert!(stderr(&missing).starts_with(&expected), "{}", stderr(&missing));
+    assert_eq!(fake.calls(), [""; 0]);
+
+    std::fs::write(place.path("libgang-fi.so"), "").unwrap();
+    let expected = format!("{}:/a:/b own ofi\n", directory.display());
+    assert_eq!(stdout(&run(&["--net"])), expected);
+    assert_eq!(stdout(&run(&[])), "/a:/b own\n");
+}
+
+#[test]
 fn wait_for_memory_is_announced_refusal_has_numbers() {
     let fake = Fake::new();
     let place = fake.place();

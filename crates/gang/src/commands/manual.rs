@@ -74,6 +74,18 @@ const ENVIRONMENT_RUN: Section = Section::Terms(
             "Set for CMD to 1 (ms), so that threads of libomp that wait long leave their CPU to \
              others; not where it, KMP_LIBRARY or OMP_WAIT_POLICY is set.",
         ),
+        (
+            "FI_PROVIDER_PATH",
+            "With --net, the directory of libgang-fi.so comes before those that the variable has: \
+             that of gang itself, or lib, lib/TRIPLET or lib64 of its prefix. Where the library is \
+             in none of them, CMD is not executed.",
+        ),
+        (
+            "FI_PROVIDER, OMPI_MCA_pml, OMPI_MCA_mtl, OMPI_MCA_mtl_ofi_provider_include, \
+             MPIR_CVAR_CH4_NETMOD",
+            "With --net, set for CMD to gang, cm, ofi, gang and ofi, each unless it is set. \
+             libfabric, Open MPI and MPICH read them.",
+        ),
     ],
 );
 

@@ -21,6 +21,7 @@ use crate::executable;
 use crate::execute::execute;
 use crate::exit::Usage;
 use crate::job_options::allowed_cpus;
+use crate::net::Provider;
 use crate::show_values::size;
 use crate::stand_in::Gated;
 
@@ -34,16 +35,20 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// The backend by which gangs stop and go on in the sight of their parents.
 const SIGNAL: &str = "signal";
 
+/// A whole environment.
+type Variables = Vec<(OsString, OsString)>;
+
 pub fn run(args: &Run, socket: Option<&Path>) -> Result<()> {
     let command = &args.command[0];
     // Before a job is registered, so that a program that is missing leaves none.
     let file = executable::find(command, std::env::var_os("PATH").as_deref())?;
+    let own = own_variables(args)?;
     let cpus = allowed_cpus(None).context("cannot ask which CPUs this process may use")?;
     let job = args.job.registration(&default_name(command), cpus, Caller::of_this_process())?;
     let job = Registration { wait: args.wait, ..job };
     if !args.hosts.is_empty() || args.join.is_some() {
         let socket = socket.map(std::path::absolute).transpose().context("cannot find --socket")?;
-        return run_across_hosts(args, &job, socket.as_deref(), &file);
+        return run_across_hosts(args, &job, socket.as_deref(), &file, own);
     }
 
     let socket = socket.map(std::path::absolute).transpose().context("cannot find --socket")?;
@@ -53,7 +58,7 @@ pub fn run(args: &Run, socket: Option<&Path>) -> Result<()> {
     }
     let registered = registered(args, &daemon, &job)?;
     let threads = Some(job.cpus).filter(|&of_gang| args.env || of_gang < cpus);
-    let variables = variables(registered.id, threads, socket.as_deref());
+    let variables = variables(own, registered.id, threads, socket.as_deref());
     if registered.takes_turns_by_signals {
         stay(registered, &file, args, variables)
     } else {
@@ -74,7 +79,7 @@ fn run_within(job: i64, args: &Run, file: &Path) -> Result<()> {
     if !args.quiet {
         eprintln!("gang: the program runs in job {job}, in which gang run was called");
     }
-    let error = execute(file, &args.command, std::env::vars_os());
+    let error = execute(file, &args.command, own_variables(args)?.into_iter());
     Err(executable::refused(&args.command[0], file, error).into())
 }
 
@@ -84,6 +89,7 @@ fn run_across_hosts(
     job: &Registration,
     socket: Option<&Path>,
     file: &Path,
+    own: Variables,
 ) -> Result<()> {
     let mut client = connect(&Surroundings::with_socket(socket))?;
     let takes_turns_by_signals = client.status()?.status.backend == SIGNAL;
@@ -114,7 +120,7 @@ fn run_across_hosts(
             (id, here)
         }
     };
-    let variables = variables(id, cpus, socket);
+    let variables = variables(own, id, cpus, socket);
     let registered = Registered { client, id, takes_turns_by_signals };
     match (cpus, takes_turns_by_signals) {
         (None, _) => launch(registered, file, &args.command, variables),
@@ -129,7 +135,7 @@ fn launch(
     registered: Registered,
     file: &Path,
     command: &[OsString],
-    variables: Vec<(OsString, OsString)>,
+    variables: Variables,
 ) -> Result<()> {
     let program = Gated::start(file, command, variables)?;
     let socket = registered.client.socket().to_owned();
@@ -172,7 +178,7 @@ fn become_program(
     mut registered: Registered,
     file: &Path,
     args: &Run,
-    variables: Vec<(OsString, OsString)>,
+    variables: Variables,
 ) -> Result<()> {
     if let Err(error) = registered.client.add_caller(registered.id) {
         return run_within_or(error, registered, args, file);
@@ -204,12 +210,7 @@ fn run_within_or(
 
 /// Lets a child be the program, and ends as it ends: the caller would see the program stop
 /// with every slice.
-fn stay(
-    mut registered: Registered,
-    file: &Path,
-    args: &Run,
-    variables: Vec<(OsString, OsString)>,
-) -> Result<()> {
+fn stay(mut registered: Registered, file: &Path, args: &Run, variables: Variables) -> Result<()> {
     let program = Gated::start(file, &args.command, variables)?;
     if let Err(error) = registered.client.add_process(registered.id, program.pid()) {
         program.give_up();
@@ -340,10 +341,23 @@ fn default_name(command: &OsStr) -> String {
     nearest_name(&base.to_string_lossy(), "job")
 }
 
-/// The whole environment of the program: what it asks of its job, it asks the daemon that has it.
-fn variables(job: i64, threads: Option<i64>, socket: Option<&Path>) -> Vec<(OsString, OsString)> {
-    let mut all: Vec<(OsString, OsString)> =
-        std::env::vars_os().filter(|(name, _)| name != "GANG_JOB").collect();
+/// The environment of this process, with what `--net` adds.
+fn own_variables(args: &Run) -> Result<Variables> {
+    let mut own = std::env::vars_os().collect();
+    if args.net {
+        Provider::find()?.choose(&mut own);
+    }
+    Ok(own)
+}
+
+/// The environment of the program: what it asks of its job, it asks the daemon that has it.
+fn variables(
+    mut all: Variables,
+    job: i64,
+    threads: Option<i64>,
+    socket: Option<&Path>,
+) -> Variables {
+    all.retain(|(name, _)| name != "GANG_JOB");
     if let Some(socket) = socket {
         all.retain(|(name, _)| name != "GANG_SOCKET");
         all.push(("GANG_SOCKET".into(), socket.into()));

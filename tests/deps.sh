@@ -47,7 +47,7 @@ expect "a machine that has everything is not touched" 0 "" build
 
 machine_with "${built[@]}" "${rust[@]}" apt-get sudo
 expect "packages are installed" 0 \
-  "apt-get install -q -y --no-install-recommends --no-remove gcc libc6-dev libelf-dev zlib1g-dev libfabric-dev" --dry-run build
+  "apt-get install -q -y --no-install-recommends --no-remove gcc libc6-dev libelf-dev libfabric-dev zlib1g-dev" --dry-run build
 
 machine_with cc "${built[@]}" apt-get sudo "$(packaged rustc "$wanted.0+dfsg1-3")"
 expect "Rust is the distribution's where that is new enough" 0 \

@@ -144,7 +144,10 @@ fn pingpong_goes_over_each_medium() {
     if !has("fi_pingpong") {
         return skipped("needs fi_pingpong: install libfabric-bin");
     }
-    for (at, (medium, variables)) in (0..).zip(MEDIA) {
+    // After its last message fi_pingpong calls nothing: a frame that is lost then is never sent
+    // again, as progress is manual. Open MPI goes on calling.
+    let reliable = MEDIA.into_iter().filter(|(medium, _)| *medium != BAD);
+    for (at, (medium, variables)) in (0..).zip(reliable) {
         let port = (20_000 + std::process::id() % 20_000 + at).to_string();
         let start = |arguments: &[&str]| {
             let mut command = bounded(provider, "fi_pingpong");
@@ -169,12 +172,15 @@ fn pingpong_goes_over_each_medium() {
 
 type Variables = &'static [(&'static str, &'static str)];
 
+/// The medium that loses and reorders.
+const BAD: &str = "bad UDP";
+
 const UDP: (&str, &str) = ("GANG_NET_MEDIUM", "udp");
 const MEDIA: [(&str, Variables); 4] = [
     ("shared memory", &[]),
     ("parts", &[("GANG_NET_COPY", "segments")]),
     ("UDP", &[UDP]),
-    ("bad UDP", &[UDP, ("GANG_NET_FAULTS", "loss=1,reorder=5")]),
+    (BAD, &[UDP, ("GANG_NET_FAULTS", "loss=1,reorder=5")]),
 ];
 
 /// The program of the tests for Open MPI, once for all; none without Open MPI.

@@ -241,6 +241,7 @@ fn needs_root_who_stays_in_a_group_has_no_rights() {
     let last = deputy_in(&caller).to_string();
     wait_until("its owner ends it", || as_owner("kill", &["-USR1", &last]));
     wait_until("its program has ended with it", || place.job(job.id).is_none());
+    wait_until("nobody stays", || caller.0.processes().unwrap().is_empty());
 }
 
 #[test]
@@ -278,6 +279,8 @@ fn needs_root_job_follows_its_group_unless_ordered() {
         place.job(job).is_some_and(|job| job.state != JobState::suspended)
     });
     assert_eq!(place.client().check().unwrap().violations, []);
+    drop(program);
+    wait_until("nobody stays", || caller.0.processes().unwrap().is_empty());
 }
 
 #[test]

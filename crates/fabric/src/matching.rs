@@ -161,7 +161,8 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Arrive { tag, from } => {
-                        let it = lists.arrive(tag, source(from), |receive| (*receive, Then::Remove));
+                        let take = |receive: &mut _| (*receive, Then::Remove);
+                        let it = lists.arrive(tag, source(from), take);
                         match it {
                             Some(receive) => got[receive] = Some(messages),
                             None => lists.keep(tag, source(from), messages),

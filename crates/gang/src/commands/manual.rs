@@ -121,35 +121,36 @@ const SCHEDULING_RUN: Section = Section::Terms(
             "The cgroup of a job lies below the one in which its first process was, so that \
              whoever limits, freezes or kills that one reaches the job. Where gangs give way to \
              the rest of the machine by their place in the unified hierarchy, a job leaves its \
-             caller's group and keeps its limits of memory and processes; a process of gangd stays \
-             in the group, and passes on a kill, a freeze, a stop, and a signal that ends it. \
-             Weights of the group do not count for such a job; its own does (gang set --weight). \
-             It stays where something else limits the group: a quota, a cpuset, and filters of devices \
-             or packets that are BPF programs of the group, as systemd has them. Rules of a packet \
-             filter that name the group (nftables: socket cgroupv2) are not seen. Then it gives way to others of that group alone. Under a quota of CPU time, \
-             of either version, it stays and is not real-time in its slots, which the quota would not \
-             bind. The gangs of a group with a quota have slots for as much CPU time together, and \
-             the least quota of the group and those above it counts; other gangs have the slots \
-             that are left. Limits that come or go while a job runs count within seconds: the job moves to \
-             its caller's group, or leaves it. gang show tells what keeps a job; gangd.toml(5), \
-             [cgroups] leave.",
+             caller's group and keeps its limits of memory and processes; a process of gangd \
+             stays in the group, and passes on a kill, a freeze, a stop, and a signal that ends \
+             it. Weights of the group do not count for such a job; its own does (gang set \
+             --weight). It stays where something else limits the group: a quota, a cpuset, and \
+             filters of devices or packets that are BPF programs of the group, as systemd has \
+             them. Then it gives way to others of that group alone. Rules of a packet filter that \
+             name the group (nftables: socket cgroupv2) are not seen. Under a quota of CPU time, \
+             of either version, it stays and is not real-time in its slots, which the quota would \
+             not bind. The gangs of a group with a quota have slots for as much CPU time \
+             together, and the least quota of the group and those above it counts; other gangs \
+             have the slots that are left. Limits that come or go while a job runs count within \
+             seconds: the job moves to its caller's group, or leaves it. gang show tells what \
+             keeps a job; gangd.toml(5), [cgroups] leave.",
         ),
         (
             "What differs in a slot",
             "There, a thread is SCHED_FIFO with SCHED_RESET_ON_FORK, or has the nice value -20 \
-             where the gang has more threads than CPUs. sched_setscheduler(2) and sched_setattr(2) \
-             fail with EPERM for who may not clear that flag (without CAP_SYS_NICE); without it, \
-             the children of such a thread would be real-time ones. sched_setparam(2) and \
-             pthread_setschedprio(3) with priority 0 fail with EINVAL in a slot of SCHED_FIFO, which \
-             has none. Out of its slot, a thread is \
-             SCHED_IDLE where its cgroup cannot be idle: then these two calls refuse the other \
-             policies with EPERM, unless RLIMIT_NICE permits them. Where gangd stops processes \
-             (gang status: backend signal), calls that signal(7) names as interrupted by a stop \
-             fail with EINTR. Where the kernel groups real-time threads (CONFIG_RT_GROUP_SCHED), a \
-             thread in its slot cannot move to a group of the cpu controller of version 1 whose \
-             cpu.rt_runtime_us is 0 (EINVAL). No other call fails. I/O of a thread without a class \
-             of its own (ionice(1)) has the class that Linux gives to its policy: real-time in its \
-             slot, idle where it is SCHED_IDLE.",
+             where the gang has more threads than CPUs. sched_setscheduler(2) and \
+             sched_setattr(2) fail with EPERM for who may not clear that flag (without \
+             CAP_SYS_NICE); without it, the children of such a thread would be real-time ones. \
+             sched_setparam(2) and pthread_setschedprio(3) with priority 0 fail with EINVAL in a \
+             slot of SCHED_FIFO, which has none. Out of its slot, a thread is SCHED_IDLE where \
+             its cgroup cannot be idle: then sched_setscheduler(2) and sched_setattr(2) refuse \
+             the other policies with EPERM, unless RLIMIT_NICE permits them. Where gangd stops \
+             processes (gang status: backend signal), calls that signal(7) names as interrupted \
+             by a stop fail with EINTR. Where the kernel groups real-time threads \
+             (CONFIG_RT_GROUP_SCHED), a thread in its slot cannot move to a group of the cpu \
+             controller of version 1 whose cpu.rt_runtime_us is 0 (EINVAL). No other call fails. \
+             I/O of a thread without a class of its own (ionice(1)) has the class that Linux \
+             gives to its policy: real-time in its slot, idle where it is SCHED_IDLE.",
         ),
         (
             "Programs that start many others",

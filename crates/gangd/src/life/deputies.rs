@@ -125,7 +125,6 @@ impl FromStr for Identity {
 /// # Errors
 /// It cannot become that user, or keeps a right of the daemon's.
 pub fn serve(identity: Identity) -> io::Result<()> {
-    sched::set(0, &sched::Attributes::other(0))?;
     for resource in [Resource::Rtprio, Resource::Nice, Resource::Memlock, Resource::Core] {
         setrlimit(resource, Rlimit { current: Some(0), maximum: Some(0) })?;
     }
@@ -281,10 +280,19 @@ impl Daemon {
         }
         if signal == Signal::KILL && is_over_all {
             self.jobs.cgroups.kill(&address.placement);
-        } else if self.jobs.deputies.roll().may_come_back(owner_uid, Instant::now()) {
-            self.deputize(job, &address.placement);
         } else {
-            self.jobs.deputies.roll().absent.insert(job, address.placement);
+            self.have_deputy_back(job, owner_uid, address.placement);
+        }
+    }
+
+    /// Has another deputy of a job, now or later.
+    fn have_deputy_back(&self, job: JobId, owner_uid: u32, placement: Placement) {
+        let mut roll = self.jobs.deputies.roll();
+        if roll.may_come_back(owner_uid, Instant::now()) {
+            drop(roll);
+            self.deputize(job, &placement);
+        } else {
+            roll.absent.insert(job, placement);
         }
     }
 
@@ -303,11 +311,7 @@ impl Daemon {
         for (job, placement) in absent {
             let owner = self.conductor.ask(move |state| state.job(job).map(|job| job.owner_uid));
             let Ok(Ok(owner_uid)) = owner else { continue };
-            if self.jobs.deputies.roll().may_come_back(owner_uid, Instant::now()) {
-                self.deputize(job, &placement);
-            } else {
-                self.jobs.deputies.roll().absent.insert(job, placement);
-            }
+            self.have_deputy_back(job, owner_uid, placement);
         }
     }
 

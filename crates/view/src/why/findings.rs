@@ -103,7 +103,7 @@ pub fn standing(job: &Job) -> Option<Finding> {
                 Some(group) => (group, format!("write THAWED to {by}")),
                 None => (&*by, format!("write 0 to {by}/cgroup.freeze")),
             };
-            let said = format!("Somebody has frozen the cgroup {group}, so that nothing of it runs.");
+            let said = format!("Somebody has frozen the cgroup {group}: nothing of it runs.");
             advised(Kind::Asleep, Bad, said, advice)
         }
         JobState::sleeping | JobState::idle => {

@@ -51,8 +51,9 @@ becomes() {
 looks() {
   local pid
   for pid in "$@"; do
-    printf 'process %s: policy %s, state %s, group %s, frozen %s\n' "$pid" "$(policy "$pid")" \
-      "$(state "$pid")" "$(group "$pid")" "$(cat "$(group "$pid")/cgroup.freeze" 2>&1)"
+    printf 'process %s: policy %s, state %s, group %s, frozen %s, %s\n' "$pid" \
+      "$(policy "$pid")" "$(state "$pid")" "$(group "$pid")" \
+      "$(cat "$(group "$pid")/cgroup.freeze" 2>&1)" "$(chrt -p "$pid" 2>&1 | tr '\n' ' ')"
   done
 }
 

@@ -274,8 +274,9 @@ impl Conductor {
     fn end_moves(&mut self) {
         let (restated, unknown) = (&self.has_new_members, &self.unknown);
         let is_stated = |job: &&mut Job| !restated.contains(&job.id) && !unknown.contains(&job.id);
-        let homes = self.jobs.values_mut().filter(is_stated).filter_map(|job| job.home.as_mut());
-        homes.for_each(|home| home.members.end_move());
+        for job in self.jobs.values_mut().filter(is_stated) {
+            job.home.iter_mut().for_each(|home| home.members.end_move(job.in_slot));
+        }
     }
 
     /// Brings the jobs that no row of the next timetable holds where they belong now: jobs that

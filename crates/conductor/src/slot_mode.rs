@@ -47,6 +47,9 @@ impl Conductor {
                 false if is_limited => InSlot::Oversubscribed,
                 false => InSlot::Exclusive,
             };
+            if let (InSlot::Oversubscribed, Some(home)) = (in_slot, &mut job.home) {
+                home.members.begin_oversubscribed();
+            }
             if std::mem::replace(&mut job.in_slot, in_slot) != in_slot {
                 self.effects.notes.push(Note::InSlot(job.id, in_slot));
                 self.restated.insert(job.id);

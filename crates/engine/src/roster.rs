@@ -450,9 +450,12 @@ impl Roster {
         let mut new = Vec::new();
         let has_own = members.has_own_attributes() || !pins.all_own().is_empty();
         let everywhere = members.everywhere.clone();
+        // One of a backend that changes no policy is as its owner has it.
+        let is_roots = self.owner_uid.is_none() || members.keeps_attributes;
         let came = members.update(&self.numbers, |tid| {
             new.push(tid);
-            let (now, mut cpus) = (thread::attributes(tid).ok()?, thread::affinity(tid).ok()?);
+            let now = thread::first_attributes(tid, is_roots).ok()?;
+            let mut cpus = thread::affinity(tid).ok()?;
             if cpus != everywhere && !pins.were_given(&cpus) {
                 cpus = thread::cpus_allowed(proc_root, tid).ok()?;
             }

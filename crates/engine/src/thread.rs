@@ -59,9 +59,40 @@ pub fn set_attributes(tid: u32, attributes: &Attributes) -> io::Result<()> {
 
 /// The nice value by itself: the policy of some threads is changed without it, and the kernel
 /// ignores it with SCHED_IDLE.
+///
+/// Whether children are ordinary threads is changed by itself, too: before a thread is raised, and
+/// after it was lowered. A copy of the thread that is made meanwhile is an ordinary one then
+/// ([`gang_timetable::lowered`]). For the same reason, the nice value of a slot comes after that
+/// flag, and goes before it.
 fn change(tid: u32, now: &Attributes, then: &Attributes) -> io::Result<()> {
+    let flagged = |of: &Attributes| to_linux(&Attributes { reset_on_fork: true, ..*of });
+    if then.nice > now.nice {
+        sched::set_nice(tid, then.nice)?;
+    }
+    if is_raised(then) && !now.reset_on_fork && !now.policy.is_realtime() {
+        sched::set_policy(tid, &flagged(now))?;
+    }
+    if is_raised(now) && !then.reset_on_fork {
+        sched::set_policy(tid, &flagged(then))?;
+    }
     sched::set_policy(tid, &to_linux(then))?;
-    if then.nice == now.nice { Ok(()) } else { sched::set_nice(tid, then.nice) }
+    if then.nice < now.nice { sched::set_nice(tid, then.nice) } else { Ok(()) }
+}
+
+/// How a thread is scheduled that is seen for the first time.
+///
+/// The kernel may have copied a thread as it gave it back what it had: the copy is as in a slot, and
+/// its children would be real-time, too. Its owner may not have made it so where the thread has no
+/// right to be real-time (`RLIMIT_RTPRIO`) and is not root's. The copy gets the flag then, and is
+/// as any other that gangd has raised.
+pub fn first_attributes(tid: u32, is_roots: bool) -> io::Result<Attributes> {
+    let now = attributes(tid)?;
+    let flagged = Attributes { reset_on_fork: true, ..now };
+    if flagged == now || !is_raised(&flagged) || is_roots || sched::may_be_realtime(tid) {
+        return Ok(now);
+    }
+    sched::set_policy(tid, &to_linux(&flagged))?;
+    Ok(flagged)
 }
 
 /// The CPUs a thread may run on.

@@ -136,23 +136,33 @@ pub fn set_nice(tid: u32, nice: i32) -> io::Result<()> {
     rustix::process::setpriority_process(thread, nice).map_err(Into::into)
 }
 
+/// Whether a thread may make itself a real-time one without privilege (`RLIMIT_RTPRIO`). True where
+/// that cannot be asked.
+pub fn may_be_realtime(tid: u32) -> bool {
+    soft_limit(tid, libc::RLIMIT_RTPRIO as u32).is_none_or(|limit| limit > 0)
+}
+
 /// Whether the kernel ends the process of a thread for the CPU time that it uses as a real-time
 /// thread without sleeping (`RLIMIT_RTTIME`). False where that cannot be asked.
 pub fn has_rt_time_limit(proc_root: &Path, tid: u32) -> bool {
+    soft_limit(tid, libc::RLIMIT_RTTIME as u32).map_or_else(
+        // Of another user's process that takes CAP_SYS_RESOURCE, and the file nothing.
+        || {
+            let limits = std::fs::read_to_string(proc_root.join(format!("{tid}/limits")));
+            limits.is_ok_and(|text| limits_rt_time(&text))
+        },
+        |limit| limit != libc::RLIM_INFINITY,
+    )
+}
+
+fn soft_limit(tid: u32, resource: u32) -> Option<libc::rlim_t> {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: nothing is set; the kernel writes one rlimit into `limit`, which is one.
     #[allow(unsafe_code)]
     let result = unsafe {
-        libc::prlimit(tid as libc::pid_t, libc::RLIMIT_RTTIME, std::ptr::null(), &raw mut limit)
+        libc::prlimit(tid as libc::pid_t, resource as _, std::ptr::null(), &raw mut limit)
     };
-    match result {
-        0 => limit.rlim_cur != libc::RLIM_INFINITY,
-        // Of another user's process that takes CAP_SYS_RESOURCE, and the file nothing.
-        _ => {
-            let limits = std::fs::read_to_string(proc_root.join(format!("{tid}/limits")));
-            limits.is_ok_and(|text| limits_rt_time(&text))
-        }
-    }
+    (result == 0).then_some(limit.rlim_cur)
 }
 
 /// Whether a file `limits` of a process (proc(5)) has a soft limit of that time.

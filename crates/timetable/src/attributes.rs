@@ -89,6 +89,12 @@ pub fn is_of_oversubscribed_slot(now: &Attributes) -> bool {
 /// SCHED_FIFO in slot, SCHED_IDLE out of it (sched(7)). The nice value stays what it was: the
 /// kernel keeps it under both policies, so that even a release without memory gives it back.
 ///
+/// Threads that are SCHED_FIFO in slot have children that are ordinary ones out of it, too. The
+/// kernel copies a thread that starts another one without the lock under which its policy is changed
+/// (`dup_task_struct`, `sched_fork`). A copy that is made during a switch has fields from before it
+/// and from after it. If only threads in slot had the flag, the copy could be real-time without it,
+/// for ever. It could also run as a real-time thread and be called an ordinary one.
+///
 /// In a group that is idle as a whole, threads out of slot are SCHED_BATCH. Idle ones weigh so
 /// little that the group's weight on a CPU falls to the kernel's least (MIN_SHARES). As the weight
 /// rises again, the kernel reckons the group's virtual deadline with one weight and scales it by
@@ -114,7 +120,8 @@ pub(crate) fn at_standing(
         },
         Standing::Filling | Standing::Paused => {
             let policy = if in_idle_group { SchedPolicy::Batch } else { SchedPolicy::Idle };
-            Attributes { policy, priority: 0, ..*original }
+            let reset_on_fork = original.reset_on_fork || in_slot != InSlot::Oversubscribed;
+            Attributes { policy, nice: original.nice, priority: 0, reset_on_fork }
         }
         Standing::Released => *original,
     }
@@ -137,12 +144,21 @@ pub struct Known {
     /// It may still have what it had out of its slot where its job lived before. Of those two
     /// places, one was in a group that is idle as a whole.
     pub has_moved: bool,
+    /// Its job is oversubscribed, or was so a short while ago: its owner may have chosen a nice
+    /// value that only a slot permits.
+    pub was_oversubscribed: bool,
 }
 
 impl Known {
     /// Of a thread that was first seen as its owner has it.
     pub fn of(own: Attributes) -> Known {
-        Known { own, first_seen: own, in_idle_group: false, has_moved: false }
+        Known {
+            own,
+            first_seen: own,
+            in_idle_group: false,
+            has_moved: false,
+            was_oversubscribed: false,
+        }
     }
 
     /// Nobody but gangd has given the policy of a thread that has `now`, or the owner did so before
@@ -150,17 +166,25 @@ impl Known {
     fn has_known_policy(&self, now: &Attributes) -> bool {
         let of = |attributes: &Attributes| (attributes.policy, attributes.reset_on_fork);
         let elsewhere = self.in_idle_group != self.has_moved;
-        let lowered = [self.in_idle_group, elsewhere].map(|in_idle| lowered(&self.own, in_idle));
+        // Of an oversubscribed gang, children lose nothing out of slot.
+        let mut lowered = [self.in_idle_group, elsewhere].into_iter().flat_map(|in_idle| {
+            [InSlot::Exclusive, InSlot::Oversubscribed].map(|it| lowered(&self.own, it, in_idle))
+        });
+        // The flag comes before a thread is raised, and goes after it was lowered.
+        let flagged = Attributes { reset_on_fork: true, ..self.own };
         // Of an oversubscribed gang in its slot, the owner may have changed the nice value.
-        let known = [self.own, lowered[0], lowered[1], OVERSUBSCRIBED];
-        is_raised(now) || known.iter().any(|known| of(known) == of(now)) || *now == self.first_seen
+        let known = [self.own, flagged, OVERSUBSCRIBED];
+        is_raised(now)
+            || *now == self.first_seen
+            || known.iter().any(|known| of(known) == of(now))
+            || lowered.any(|known| of(&known) == of(now))
     }
 
     /// The attributes that a raised thread gets for a moment, so that it goes behind others of its
     /// priority when it is raised again (sched(7)). They are those out of its slot: if it cannot be
     /// raised again, nothing is strange. Absent where `now` is none of a raised thread.
     pub fn give_way(&self, now: &Attributes) -> Option<Attributes> {
-        let lowered = lowered(&self.own, self.in_idle_group);
+        let lowered = lowered(&self.own, InSlot::Exclusive, self.in_idle_group);
         is_raised(now).then_some(Attributes { nice: now.nice, ..lowered })
     }
 
@@ -168,7 +192,7 @@ impl Known {
     /// that have not been read yet: it keeps those.
     pub fn switch(&self, now: &Attributes, to: &Attributes) -> Option<Attributes> {
         let is_new = *now == self.first_seen;
-        let nice = if is_new { self.own.nice } else { nice_of_owner(now, self.own.nice) };
+        let nice = if is_new { self.own.nice } else { self.nice_of_owner(now) };
         if !self.has_known_policy(now) {
             let is_given = nice != now.nice && !now.policy.is_realtime();
             return is_given.then_some(Attributes { nice, ..*now });
@@ -178,9 +202,17 @@ impl Known {
         (!is_unread).then_some(Attributes { nice, ..*to })
     }
 
+    /// The nice value that its owner wants of a thread that has `now`.
+    fn nice_of_owner(&self, now: &Attributes) -> i32 {
+        let is_lowered = matches!(now.policy, SchedPolicy::Batch | SchedPolicy::Idle);
+        // The flag is that of a gang that is not oversubscribed.
+        let reset_on_fork = now.reset_on_fork && (self.was_oversubscribed || !is_lowered);
+        nice_of_owner(&Attributes { reset_on_fork, ..*now }, self.own.nice)
+    }
+
     /// The attributes that the owner wants of a thread that has `now`, where that is new.
     pub fn wish(&self, now: &Attributes) -> Option<Attributes> {
-        let nice = nice_of_owner(now, self.own.nice);
+        let nice = self.nice_of_owner(now);
         if *now == self.first_seen {
             None
         } else if now.policy.is_realtime() && !is_raised(now) {
@@ -209,9 +241,9 @@ fn nice_of_owner(now: &Attributes, own: i32) -> i32 {
 }
 
 /// The attributes that a thread has out of its slot with [`Backend::Rt`](crate::Backend::Rt), where
-/// it had `original` without gangd.
-pub fn lowered(original: &Attributes, in_idle_group: bool) -> Attributes {
-    at_standing(original, Standing::Filling, InSlot::Exclusive, in_idle_group)
+/// it had `original` without gangd, and has `in_slot` in it.
+pub fn lowered(original: &Attributes, in_slot: InSlot, in_idle_group: bool) -> Attributes {
+    at_standing(original, Standing::Filling, in_slot, in_idle_group)
 }
 
 /// Nobody that gangd has raised or lowered was real-time of its own: those are left alone.
@@ -236,14 +268,13 @@ pub fn is_raised(attributes: &Attributes) -> bool {
 /// it [by default](as_default); absent where the thread has nothing of gangd's.
 pub fn released(now: &Attributes, normal: &Attributes) -> Option<Attributes> {
     let normal = without_realtime(*normal);
-    // A thread of an oversubscribed gang in its slot is an ordinary one whose children are so
-    // without its nice value, which its owner may have changed.
-    let of = |attributes: &Attributes| (attributes.policy, attributes.reset_on_fork);
-    let oversubscribed = of(now) == of(&OVERSUBSCRIBED) && !normal.reset_on_fork;
+    // In slot and out of it, children are ordinary threads. The owner may have changed the nice
+    // value of a thread of an oversubscribed gang.
+    let flagged = now.reset_on_fork && !now.policy.is_realtime() && !normal.reset_on_fork;
     let filling =
         matches!(now.policy, SchedPolicy::Idle | SchedPolicy::Batch) && now.policy != normal.policy;
     let nice = nice_of_owner(now, normal.nice);
-    let given = is_raised(now) || filling || oversubscribed;
+    let given = is_raised(now) || filling || flagged;
     // Its owner chose another policy while it had the nice value of an oversubscribed gang.
     let kept = nice != now.nice && !now.policy.is_realtime();
     match given {

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gang_schedule::{CpuSet, Quota, Spec};
 
-use crate::{Action, Attributes, Backend, Known, as_default, before_gangd};
+use crate::{Action, Attributes, Backend, InSlot, Known, as_default, before_gangd};
 
 mod cpus;
 mod foreign;
@@ -147,6 +147,8 @@ pub struct Members {
     foreign_leaves: bool,
     /// Its threads may have what they had out of slot where it lived before.
     has_moved: bool,
+    /// Its threads may have what an oversubscribed gang has, or what its owner chose in its slot.
+    was_oversubscribed: bool,
     /// Its threads keep their attributes in and out of slot: what they are seen with is their own.
     pub keeps_attributes: bool,
     /// The same of its CPUs: no slot restricts them.
@@ -213,6 +215,7 @@ impl Members {
             became_foreign: BTreeSet::new(),
             foreign_leaves: false,
             has_moved: false,
+            was_oversubscribed: false,
             keeps_attributes: false,
             keeps_cpus: false,
             are_single: false,
@@ -260,7 +263,8 @@ impl Members {
     pub fn known(&self, thread: &Thread) -> Known {
         let Thread { original: own, first_seen, .. } = *thread;
         let in_idle_group = self.controls.in_idle_group;
-        Known { own, first_seen, in_idle_group, has_moved: self.has_moved }
+        let Members { has_moved, was_oversubscribed, .. } = *self;
+        Known { own, first_seen, in_idle_group, has_moved, was_oversubscribed }
     }
 
     /// The job lives elsewhere, where it has these controls. Until its threads are [stated
@@ -270,9 +274,16 @@ impl Members {
         self.controls = controls;
     }
 
-    /// All switchers follow a timetable that states how the threads stand where the job lives.
-    pub fn end_move(&mut self) {
+    /// Its threads are going to have what an oversubscribed gang has.
+    pub fn begin_oversubscribed(&mut self) {
+        self.was_oversubscribed = true;
+    }
+
+    /// All switchers follow a timetable that states how the threads stand where the job lives, and
+    /// with what they have in their slots.
+    pub fn end_move(&mut self, in_slot: InSlot) {
         self.has_moved = false;
+        self.was_oversubscribed &= in_slot == InSlot::Oversubscribed;
     }
 
     /// Whether its threads may have what they had out of slot where it lived before.
@@ -341,6 +352,7 @@ impl Members {
         // Also where those that started it have left.
         let was_started_here = std::mem::replace(&mut self.had_threads, true);
         let (is_own, in_idle_group) = (self.keeps_attributes, self.controls.in_idle_group);
+        let was_oversubscribed = self.was_oversubscribed;
         self.note_gone(tids);
         self.rt_limited.retain(|tid| tids.binary_search(tid).is_ok());
         self.own_cpus.retain(|tid, _| tids.binary_search(tid).is_ok());
@@ -377,7 +389,7 @@ impl Members {
                 let original = match seen.original {
                     _ if is_own => seen.now,
                     Some(own) => {
-                        let known = Known { in_idle_group, ..Known::of(own) };
+                        let known = Known { in_idle_group, was_oversubscribed, ..Known::of(own) };
                         known.wish(&seen.now).unwrap_or(own)
                     }
                     None => before_gangd(seen.now, default, was_started_here),

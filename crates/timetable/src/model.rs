@@ -184,7 +184,14 @@ fn stands(
             InSlot::Exclusive => is_raised(now),
             InSlot::Uncontended | InSlot::Weighed => untouched,
         },
-        Standing::Filling | Standing::Paused => *now == lowered(&thread.original, in_idle_group),
+        // Whether its children lose anything is that of when it was lowered. Its owner may have
+        // chosen a nice value below his own as its gang was oversubscribed.
+        Standing::Filling | Standing::Paused => {
+            let lowered = lowered(&thread.original, InSlot::Oversubscribed, in_idle_group);
+            let nice = if now.reset_on_fork { now.nice.max(own) } else { now.nice };
+            let reset_on_fork = lowered.reset_on_fork || now.reset_on_fork;
+            Attributes { nice, ..*now } == Attributes { reset_on_fork, ..lowered }
+        }
         Standing::Released => untouched,
     }
 }

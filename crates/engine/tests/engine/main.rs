@@ -1,5 +1,6 @@
 //! Timetables carried out, in a kernel that records.
 
+mod copies;
 mod guardians;
 mod jobs;
 mod parked;

@@ -5,7 +5,9 @@ use std::{
     thread::JoinHandle,
 };
 
+use gang_harness::skipped;
 use gang_linux::sched::{self, Attributes, SchedPolicy};
+use gang_timetable::priority;
 
 pub struct Parked {
     pub tid: u32,
@@ -49,4 +51,14 @@ impl Drop for Parked {
         self.end = None;
         let _ = self.thread.take().map(JoinHandle::join);
     }
+}
+
+/// False where this user may have no real-time thread; says so.
+pub fn may_be_realtime() -> bool {
+    let set = std::thread::spawn(|| sched::set(0, &Attributes::fifo(priority::SWITCHER)));
+    let set = set.join().unwrap();
+    if let Err(error) = &set {
+        skipped(format!("SCHED_FIFO takes root: {error}"));
+    }
+    set.is_ok()
 }

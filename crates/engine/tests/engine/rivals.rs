@@ -11,30 +11,20 @@ use std::{
 };
 
 use gang_engine::{bound::Bound, recording::Recording, switcher::Switcher, thread as threads};
-use gang_harness::{skipped, wait_until};
+use gang_harness::wait_until;
 use gang_linux::{
     clock,
     sched::{self, Attributes, SchedPolicy},
 };
 use gang_timetable::{Action, EdgeActions, Known, Timetable, priority};
 
-use crate::parked::Parked;
+use crate::parked::{Parked, may_be_realtime};
 
 /// On one CPU, one that a thread that sleeps can always have back.
 fn on_one_cpu(attributes: &Attributes) {
     let first = sched::affinity(0).unwrap()[0];
     sched::set_affinity(0, [first]).unwrap();
     sched::set(0, attributes).unwrap();
-}
-
-/// False where this user may have no real-time thread; says so.
-fn may_be_realtime() -> bool {
-    let set = thread::spawn(|| sched::set(0, &Attributes::fifo(priority::SWITCHER)));
-    let set = set.join().unwrap();
-    if let Err(error) = &set {
-        skipped(format!("SCHED_FIFO takes root: {error}"));
-    }
-    set.is_ok()
 }
 
 fn own_number() -> u32 {

@@ -137,12 +137,14 @@ const SCHEDULING_RUN: Section = Section::Terms(
         ),
         (
             "What differs in a slot",
-            "There, a thread is SCHED_FIFO with SCHED_RESET_ON_FORK, or has the nice value -20 \
-             where the gang has more threads than CPUs. sched_setscheduler(2) and \
-             sched_setattr(2) fail with EPERM for who may not clear that flag (without \
-             CAP_SYS_NICE); without it, the children of such a thread would be real-time ones. \
-             sched_setparam(2) and pthread_setschedprio(3) with priority 0 fail with EINVAL in a \
-             slot of SCHED_FIFO, which has none. Out of its slot, a thread is SCHED_IDLE where \
+            "There, a thread is SCHED_FIFO, or has the nice value -20 where the gang has more \
+             threads than CPUs. Both have SCHED_RESET_ON_FORK, without which the children of such \
+             a thread would be as it is. A thread that is SCHED_FIFO in its slots has that flag out \
+             of them, too: the kernel copies a thread that starts another one piece by piece, also \
+             while a slot ends. sched_setscheduler(2) and sched_setattr(2) fail with EPERM for who \
+             may not clear the flag (without CAP_SYS_NICE). A gang that has no competitors is as \
+             its owner has it. sched_setparam(2) and pthread_setschedprio(3) with priority 0 fail \
+             with EINVAL in a slot of SCHED_FIFO, which has none. Out of its slot, a thread is SCHED_IDLE where \
              its cgroup cannot be idle: then sched_setscheduler(2) and sched_setattr(2) refuse \
              the other policies with EPERM, unless RLIMIT_NICE permits them. Where gangd stops \
              processes (gang status: backend signal), calls that signal(7) names as interrupted \

@@ -58,7 +58,7 @@ impl OverLimit {
                 self.normal,
                 true,
             );
-            let wanted = lowered(&original, self.in_idle_group);
+            let wanted = lowered(&original, InSlot::Oversubscribed, self.in_idle_group);
             let is_given = is_raised(&now) || is_oversubscribed;
             if now == wanted || original.policy.is_realtime() || (!is_given && is_foreign(tid)) {
                 continue;

@@ -86,7 +86,7 @@ impl<'a> Parts<'a> {
         self.stretch.backend.actions(job, members, from, to, in_slot, &mut actions);
         if in_slot.raises_threads() {
             let in_idle_group = members.controls.in_idle_group;
-            actions.iter_mut().for_each(|action| fill(action, &outside, in_idle_group));
+            actions.iter_mut().for_each(|action| fill(action, &outside, in_slot, in_idle_group));
         }
         if moves_on {
             actions.retain(|action| differs_by_slot(action, members, in_slot));
@@ -209,10 +209,10 @@ impl<'a> Parts<'a> {
 
 /// Has an action leave its thread out of the slot, if the thread is one of these, in order of
 /// number.
-fn fill(action: &mut Action, threads: &[u32], in_idle_group: bool) {
+fn fill(action: &mut Action, threads: &[u32], in_slot: InSlot, in_idle_group: bool) {
     if let Action::Attributes { tid, attributes, known } = action {
         if threads.binary_search(tid).is_ok() {
-            *attributes = lowered(&known.own, in_idle_group);
+            *attributes = lowered(&known.own, in_slot, in_idle_group);
         }
     }
 }

@@ -50,19 +50,32 @@ const KNOWN: Known = Known {
     first_seen: Attributes::other(5),
     in_idle_group: true,
     has_moved: false,
+    was_oversubscribed: true,
 };
+
+/// The same of a job that was never oversubscribed.
+const EXCLUSIVE: Known = Known { was_oversubscribed: false, ..KNOWN };
+
+/// As in a slot and out of it: children are ordinary threads.
+fn flagged(of: Attributes) -> Attributes {
+    Attributes { reset_on_fork: true, ..of }
+}
 
 #[test]
 fn switch_changes_policy_and_leaves_the_nice_value() {
     let (fifo, oversubscribed) = (Attributes::fifo(priority::GANG), OVERSUBSCRIBED);
     let nice = |nice, of: Attributes| Attributes { nice, ..of };
+    let batch = |nice| flagged(Attributes::batch(nice));
     for (now, to, then) in [
         (Attributes::other(5), fifo, Some(nice(5, fifo))),
         (Attributes::other(9), fifo, Some(nice(9, fifo))),
-        (nice(9, fifo), Attributes::batch(5), Some(Attributes::batch(9))),
-        (Attributes::batch(5), oversubscribed, Some(oversubscribed)),
-        (oversubscribed, Attributes::batch(5), Some(Attributes::batch(5))),
-        (nice(9, oversubscribed), Attributes::batch(5), Some(Attributes::batch(9))),
+        (nice(9, fifo), batch(5), Some(batch(9))),
+        (batch(5), oversubscribed, Some(oversubscribed)),
+        (oversubscribed, batch(5), Some(batch(5))),
+        (nice(9, oversubscribed), batch(5), Some(batch(9))),
+        // The flag is set before, and goes after, a policy is.
+        (flagged(Attributes::other(5)), fifo, Some(nice(5, fifo))),
+        (flagged(Attributes::other(5)), Attributes::other(5), Some(Attributes::other(5))),
         // A choice of its owner stays until it is read.
         (Attributes::batch(9), oversubscribed, None),
         (Attributes::idle(5), fifo, None),
@@ -79,13 +92,16 @@ fn switch_changes_policy_and_leaves_the_nice_value() {
 #[test]
 fn what_gangd_does_not_give_is_wanted_by_the_owner() {
     let fifo = Attributes::fifo(priority::GANG);
-    for now in [Attributes::other(5), Attributes { nice: 5, ..fifo }, Attributes::batch(5)] {
+    let batch = |nice| flagged(Attributes::batch(nice));
+    for now in [Attributes::other(5), flagged(Attributes::other(5)), batch(5), Attributes::batch(5)]
+    {
         assert_eq!(KNOWN.wish(&now), None, "{now:?}");
     }
+    assert_eq!(KNOWN.wish(&Attributes { nice: 5, ..fifo }), None);
     assert_eq!(KNOWN.wish(&OVERSUBSCRIBED), None, "an oversubscribed gang in its slot");
     for (now, wish) in [
         (Attributes { nice: 7, ..fifo }, Attributes::other(7)),
-        (Attributes::batch(7), Attributes::other(7)),
+        (batch(7), Attributes::other(7)),
         (Attributes::idle(5), Attributes::idle(5)),
         (Attributes::idle(-20), Attributes::idle(5)),
         (Attributes::fifo(priority::GANG + 1), Attributes::fifo(priority::GANG + 1)),
@@ -121,8 +137,11 @@ fn choice_in_an_oversubscribed_slot_ends_with_it() {
         for policy in [SchedPolicy::Batch, SchedPolicy::Idle] {
             let now = Attributes { policy, ..now };
             let chosen = Attributes { nice: 5, ..now };
-            assert_eq!(KNOWN.wish(&now), Some(chosen), "{now:?}");
-            assert_eq!(KNOWN.switch(&now, &fifo), Some(chosen), "{now:?}");
+            // Out of its slot it has SCHED_BATCH as well: that is no choice to be seen.
+            let is_seen = policy == SchedPolicy::Idle;
+            assert_eq!(KNOWN.wish(&now), is_seen.then_some(chosen), "{now:?}");
+            let raised = if is_seen { chosen } else { Attributes { nice: 5, ..fifo } };
+            assert_eq!(KNOWN.switch(&now, &fifo), Some(raised), "{now:?}");
             let of_release = released(&now, &Attributes::other(5)).map(|then| then.nice);
             assert_eq!(of_release, Some(5), "{now:?}");
         }
@@ -130,6 +149,29 @@ fn choice_in_an_oversubscribed_slot_ends_with_it() {
     // In the slot of any other gang nobody else may lower it.
     let lower = Attributes { nice: -3, ..fifo };
     assert_eq!(KNOWN.wish(&lower), Some(Attributes::other(-3)));
+}
+
+#[test]
+fn nice_value_of_root_counts_out_of_slot() {
+    let lower = flagged(Attributes::batch(-3));
+    assert_eq!(EXCLUSIVE.wish(&lower), Some(Attributes::other(-3)));
+    let fifo = Attributes::fifo(priority::GANG);
+    assert_eq!(EXCLUSIVE.switch(&lower, &fifo), Some(Attributes { nice: -3, ..fifo }));
+    let given = flagged(Attributes::batch(-20));
+    assert_eq!(EXCLUSIVE.wish(&given), None, "that of an oversubscribed gang is nobody's");
+    // The owner of an oversubscribed gang may have kept it from a slot.
+    assert_eq!(KNOWN.wish(&lower), None);
+}
+
+#[test]
+fn released_thread_has_children_as_before() {
+    for normal in [Attributes::other(5), Attributes::batch(5), Attributes::idle(5)] {
+        for policy in [SchedPolicy::Other, SchedPolicy::Batch, SchedPolicy::Idle] {
+            let now = flagged(Attributes { policy, ..normal });
+            assert_eq!(released(&now, &normal), Some(normal), "{now:?}");
+        }
+        assert_eq!(released(&flagged(normal), &flagged(normal)), None, "its owner's own");
+    }
 }
 
 #[test]
@@ -172,8 +214,10 @@ fn attributes_from_before_a_move_are_no_choice() {
     let now = Attributes::idle(9);
     assert_eq!(KNOWN.wish(&now), Some(now), "its owner chose that in an idle group");
     let moved = Known { has_moved: true, ..KNOWN };
-    assert_eq!(moved.wish(&now), Some(Attributes::other(9)), "only the nice value is a choice");
-    assert_eq!(moved.switch(&now, &Attributes::batch(5)), Some(Attributes::batch(9)));
+    let only_nice = Some(Attributes::other(9));
+    assert_eq!(moved.wish(&flagged(now)), only_nice, "only the nice value is a choice");
+    let batch = |nice| flagged(Attributes::batch(nice));
+    assert_eq!(moved.switch(&flagged(now), &batch(5)), Some(batch(9)));
     let real_time = Attributes { reset_on_fork: false, ..Attributes::fifo(5) };
     assert_eq!(moved.wish(&real_time), Some(real_time));
 }
@@ -182,6 +226,7 @@ fn attributes_from_before_a_move_are_no_choice() {
 fn raised_thread_gives_way_as_it_is_out_of_its_slot() {
     let fifo = Attributes { nice: 7, ..Attributes::fifo(priority::GANG) };
     for (in_idle_group, lowered) in [(true, Attributes::batch(7)), (false, Attributes::idle(7))] {
+        let lowered = flagged(lowered);
         let known = Known { in_idle_group, ..Known::of(Attributes::other(5)) };
         assert_eq!(known.give_way(&fifo), Some(lowered), "its owner's nice value stays");
         // Attributes that its owner sees meanwhile are not taken for a wish of another.

@@ -92,9 +92,10 @@ fn thread_is_raised_if_its_slot_has_all_chosen_cpus() {
     let exclusive = in_slot(&members, InSlot::Exclusive);
     let raised = exclusive.iter().filter(|(_, it)| is_raised(it)).map(|(tid, _)| *tid);
     assert_eq!(raised.collect::<Vec<u32>>(), [7, 8, 11, 12]);
-    let fills = lowered(&Attributes::other(0), false);
+    let fills = lowered(&Attributes::other(0), InSlot::Exclusive, false);
     assert_eq!([exclusive[&9], exclusive[&10]], [fills; 2]);
     let oversubscribed = in_slot(&members, InSlot::Oversubscribed);
+    let fills = lowered(&Attributes::other(0), InSlot::Oversubscribed, false);
     assert_eq!(
         [7, 8, 9, 10].map(|tid| oversubscribed[&tid]),
         [OVERSUBSCRIBED, OVERSUBSCRIBED, fills, fills]
@@ -128,7 +129,7 @@ fn moving_slot_restricts_and_states_chosen_cpus() {
     let actions = at(InSlot::Exclusive, config.slice_ns);
     let slot = cpus(&[2, 3]);
     assert_eq!(actions[0], Action::Affinity { tid: 7, cpus: slot.clone() });
-    let fills = lowered(&Attributes::other(0), false);
+    let fills = lowered(&Attributes::other(0), InSlot::Exclusive, false);
     let stated = |action: &Action| match *action {
         Action::Attributes { tid, attributes, .. } => Some((tid, attributes)),
         _ => None,

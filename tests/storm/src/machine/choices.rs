@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gang_schedule::{CpuSet, JobId};
 use gang_timetable::{
-    Attributes, Backend, Members, OVERSUBSCRIBED,
+    Attributes, Backend, Members, OVERSUBSCRIBED, SchedPolicy,
     record::{Placement, Record},
 };
 
@@ -15,6 +15,7 @@ impl Machine {
     pub fn choose(&mut self, tid: u32, now: Attributes) {
         let before = self.model.attributes.insert(tid, now);
         let is_on_file = self.record_of(tid).is_some();
+        let wanted = self.wanted_on_file(tid);
         let Some(thread) = self.threads.get_mut(&tid).filter(|_| before != Some(now)) else {
             return;
         };
@@ -25,11 +26,16 @@ impl Machine {
         let had = thread.own;
         // In the slot of an oversubscribed gang, anybody may choose a nice value that he could not
         // choose elsewhere. One below his own is no wish, and his own is what was known of it last.
+        // Out of slot, it is one unless the gang was ever oversubscribed: he may have kept it.
         let mut had_before = Vec::new();
         if before.is_some_and(|it| it.reset_on_fork && !it.policy.is_realtime()) {
             had_before = thread.normal.iter().chain(&thread.unread).copied().chain([had]).collect();
             had_before.extend(thread.lost_nice.then_some(Attributes { nice: 0, ..had }));
             if had_before.iter().all(|it| now.nice < it.nice) {
+                if before.is_some_and(|it| it.policy != SchedPolicy::Other) {
+                    let all = had_before.into_iter().map(|it| Attributes { nice: now.nice, ..it });
+                    all.for_each(|it| thread.may_have(it));
+                }
                 return;
             }
         }
@@ -45,6 +51,11 @@ impl Machine {
             let before_that = thread.normal.clone();
             let all = thread.unread.iter_mut().chain(&mut thread.normal);
             all.for_each(|it| it.nice = now.nice);
+            // Out of slot, one below that on file may be one that a slot has permitted: nobody can
+            // tell, unless it is read before the gang is oversubscribed, or is released.
+            let known = wanted.into_iter().chain(is_on_file.then_some(had));
+            let higher = known.filter(|it| now.nice < it.nice);
+            higher.for_each(|it| thread.may_have(it));
             if thread.lost_nice {
                 let at_start = thread.at_start.clone();
                 let before_that = before_that.into_iter().chain([had]).chain(at_start);

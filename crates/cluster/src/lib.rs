@@ -13,13 +13,17 @@
 //! - [`change`]: wishes, and the transactions that they become.
 //! - [`timeline`]: this host's entries, by the slices from which they hold.
 //! - [`member`]: one host of the cluster, from reading to rows.
+//! - [`held`]: the jobs that clients of this host have registered, and started nowhere yet.
+//! - [`upkeep`]: the steps by which the parts of this host come to be as they are wanted.
 
 pub mod change;
+pub mod held;
 pub mod keys;
 pub mod member;
 pub mod record;
 pub mod store;
 pub mod timeline;
+pub mod upkeep;
 pub mod view;
 
 pub use member::Member;

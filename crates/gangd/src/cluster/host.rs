@@ -230,15 +230,13 @@ impl ThisHost {
     /// they do not lapse any more.
     fn note_started(&self, member: &Member) {
         let mut state = self.shared.state();
-        if state.held.values().all(|held| held.has_started) {
+        if !state.held.has_unstarted() {
             return;
         }
         let parts = member.alive().values().flat_map(|alive| &alive.parts);
         for &job in parts {
             let nonce = member.view().job(JobId(job)).map(|(_, record)| &record.nonce);
-            if let Some(held) = nonce.and_then(|nonce| state.held.get_mut(nonce)) {
-                held.has_started = true;
-            }
+            nonce.into_iter().for_each(|nonce| state.held.has_started(nonce));
         }
     }
 }
@@ -266,7 +264,7 @@ impl Host for ThisHost {
 
     fn seen(&mut self) -> Observation {
         // Before the parts: a job that starts meanwhile is one or the other.
-        let held = self.shared.state().held(Instant::now());
+        let held = self.shared.state().held.nonces(now().monotonic_ns);
         let asked = self.conductor.ask(|state| {
             let part = |job: &gang_conductor::Job| {
                 job.home.as_ref()?;

@@ -21,15 +21,15 @@ mod parts;
 mod ranks;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fs,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
-    time::{Duration, Instant},
 };
 
 use anyhow::Context;
 use gang_cluster::{
+    held,
     keys::Keys,
     member::{Identity, Overview},
     record::{self, Users, Wanted},
@@ -38,7 +38,11 @@ use gang_conductor::{Part, admission::LAPSES_AFTER_NS};
 use gang_etcd::Link;
 use gang_schedule::{CpuSet, JobId, UserId};
 
-use crate::{conduct::survey, daemon::Daemon, settings::cluster};
+use crate::{
+    conduct::{state::now, survey},
+    daemon::Daemon,
+    settings::cluster,
+};
 
 use ranks::Ranks;
 
@@ -55,21 +59,17 @@ pub struct Cluster {
 }
 
 /// The state that threads of the cluster share.
-#[derive(Default)]
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-#[derive(Default)]
 struct State {
     /// Why etcd cannot be reached; None while it can.
     unreachable: Option<String>,
     /// Absent until the registry was read.
     wanted: Option<Arc<[WantedPart]>>,
-    /// Jobs that a client of this host registers, or has registered and started nowhere yet, by
-    /// their nonces.
-    held: BTreeMap<String, HeldJob>,
+    held: held::Held,
     /// Why parts are not here that should be.
     missing: BTreeMap<JobId, String>,
     /// The processes that were added to parts.
@@ -78,63 +78,7 @@ struct State {
     is_closed: bool,
 }
 
-/// A job that a client of this host has registered.
-#[derive(Clone, Copy, Debug)]
-struct HeldJob {
-    account: UserId,
-    /// Its number, once the registry has given it one.
-    job: Option<JobId>,
-    since: Instant,
-    /// Its ranks come when a launcher starts them.
-    awaits_ranks: bool,
-    /// A process of it has come on another host.
-    has_started: bool,
-}
-
-/// A job that a client has registered is held for so long without a process.
-pub const LAPSES_AFTER: Duration = Duration::from_nanos(LAPSES_AFTER_NS);
-
-/// Jobs that have lapsed are known for so long, while their clients are there.
-const LAPSED_FOR: Duration = Duration::from_secs(600);
-
-impl HeldJob {
-    /// Whether the job stays though it has no process, as long as its client is there.
-    fn holds(&self, now: Instant) -> bool {
-        let age = now.saturating_duration_since(self.since);
-        self.has_started || self.awaits_ranks || age < LAPSES_AFTER
-    }
-}
-
 impl State {
-    /// Whether a client holds a job.
-    fn is_held(&self, nonce: &str, now: Instant) -> bool {
-        self.held.get(nonce).is_some_and(|held| held.holds(now))
-    }
-
-    /// The nonces of the jobs that clients hold.
-    fn held(&mut self, now: Instant) -> BTreeSet<String> {
-        let is_known = |held: &HeldJob| {
-            held.holds(now) || now.saturating_duration_since(held.since) < LAPSED_FOR
-        };
-        self.held.retain(|_, held| is_known(held));
-        let held = self.held.iter().filter(|(_, held)| held.holds(now));
-        held.map(|(nonce, _)| nonce.clone()).collect()
-    }
-
-    /// Whether a job may lapse soon: processes of it may have come elsewhere.
-    fn may_lapse(&self, now: Instant) -> bool {
-        let may = |held: &HeldJob| !held.has_started && !held.awaits_ranks && held.holds(now);
-        self.held.values().any(|held| held.job.is_some() && may(held))
-    }
-
-    /// Whether a job, of an account if one is given, had no process within its time, and its client
-    /// is there still.
-    fn has_lapsed(&self, job: JobId, account: Option<UserId>, now: Instant) -> bool {
-        let is_his = |held: &HeldJob| account.is_none_or(|account| held.account == account);
-        let is_it = |held: &&HeldJob| held.job == Some(job) && is_his(held);
-        self.held.values().filter(is_it).any(|held| !held.holds(now))
-    }
-
     /// Whether as many processes were added to a part.
     fn has_come(&self, job: JobId, awaited: u32) -> bool {
         self.ranks.count(job) >= awaited as usize
@@ -173,11 +117,7 @@ impl Held {
     /// The job turned out to be there already: it is held by this one, too.
     fn of(self, nonce: String) -> Held {
         let shared = self.shared.clone();
-        let mut state = shared.state();
-        if let Some(held) = state.held.get(&self.nonce).copied() {
-            state.held.entry(nonce.clone()).or_insert(held);
-        }
-        drop(state);
+        shared.state().held.is_also(&self.nonce, &nonce);
         Held { shared, nonce }
     }
 }
@@ -207,9 +147,16 @@ impl Cluster {
             slice_ns: daemon.settings().schedule.slice_ns,
             clock_percent: daemon.settings().clock.slice_percent,
         };
-        let shared = Arc::<Shared>::default();
-        shared.state().unreachable = Some("it was not asked yet".to_owned());
-        shared.state().ranks = Ranks::read(daemon.jobs.store().ranks());
+        let state = State {
+            unreachable: Some("it was not asked yet".to_owned()),
+            wanted: None,
+            held: held::Held::new(LAPSES_AFTER_NS),
+            missing: BTreeMap::new(),
+            ranks: Ranks::read(daemon.jobs.store().ranks()),
+            clock_bounds: clock::Bounds::default(),
+            is_closed: false,
+        };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let quality = clock::Clock::start(daemon.settings().clock)?;
         let host = host::ThisHost::new(daemon, &shared, me.name.clone(), columns, quality);
         let of = settings.clone();
@@ -235,7 +182,7 @@ impl Cluster {
     /// Whether a client of this host has registered a job, for an account if one is given, that
     /// lapsed: no process of it came.
     pub fn has_lapsed(&self, job: JobId, account: Option<UserId>) -> bool {
-        self.shared.state().has_lapsed(job, account, Instant::now())
+        self.shared.state().held.has_lapsed(job, account, now().monotonic_ns)
     }
 
     /// How near to UTC the clock of this host was, lately.
@@ -255,34 +202,5 @@ impl Cluster {
         self.link.close();
         let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner).take();
         parts.into_iter().for_each(|thread| drop(thread.join()));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn registration_without_a_process_lapses() {
-        let since = Instant::now();
-        let (account, job) = (UserId(1000), Some(JobId(7)));
-        let held = HeldJob { account, job, since, awaits_ranks: false, has_started: false };
-        let mut state = State::default();
-        state.held.insert("plain".to_owned(), held);
-        state.held.insert("ranks".to_owned(), HeldJob { job: None, awaits_ranks: true, ..held });
-        state.held.insert("there".to_owned(), HeldJob { job: None, has_started: true, ..held });
-        let all = |state: &mut State, after| state.held(since + Duration::from_secs(after)).len();
-        assert_eq!([all(&mut state, 9), all(&mut state, 11)], [3, 2]);
-        let [soon, later] = [9, 11].map(|after| since + Duration::from_secs(after));
-        assert_eq!([state.is_held("plain", soon), state.is_held("plain", later)], [true, false]);
-        assert_eq!(
-            [soon, later].map(|now| state.has_lapsed(JobId(7), Some(account), now)),
-            [false, true]
-        );
-        assert!(!state.has_lapsed(JobId(7), Some(UserId(7)), later), "another's");
-        assert!(state.has_lapsed(JobId(7), None, later), "to an administrator");
-        assert_eq!([soon, later].map(|now| state.may_lapse(now)), [true, false]);
-        assert_eq!(all(&mut state, 3_600), 2);
-        assert!(!state.has_lapsed(JobId(7), None, since + Duration::from_secs(3_600)), "forgotten");
     }
 }

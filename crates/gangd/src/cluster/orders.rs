@@ -1,26 +1,24 @@
 //! Requests of clients for jobs that span hosts.
 
-use std::{collections::BTreeMap, fs, time::Instant};
+use std::{collections::BTreeMap, fs};
 
 use gang_cluster::{
     change::{By, Granted, Refused, Wish},
+    held,
     record::{Job, OnHostLost, Owner, Payer, Wanted},
 };
-use gang_conductor::Part;
+use gang_conductor::{Part, admission::LAPSES_AFTER_NS};
 use gang_linux::clock;
 use gang_schedule::{Class, CpuSet, JobId, clock as slices};
 use nix::unistd::{Uid, User};
 
-use super::{Cluster, Held, HeldJob, LAPSES_AFTER, State};
+use super::{Cluster, Held, State};
 use crate::{
     conduct::state::now,
     daemon::Daemon,
     error::Error,
     life::peer::{Peer, Sees},
 };
-
-/// Jobs on an account that were registered at this host and run nowhere yet.
-const HELD_MAX: usize = 64;
 
 /// A job to be on several hosts.
 #[derive(Clone, Debug)]
@@ -96,16 +94,14 @@ impl Daemon {
         let nonce = nonce.trim().to_owned();
         {
             let mut state = cluster.shared.state();
-            let since = Instant::now();
-            let is_his = |held: &&HeldJob| held.account == account && held.holds(since);
-            let his = state.held.values().filter(is_his).count();
-            if his >= HELD_MAX && !peer.is_administrator() {
-                let limit = "jobs of several hosts that a user has not started yet";
-                return Err(Error::LimitReached { limit, maximum: HELD_MAX });
-            }
             let awaits_ranks = job.ranks.values().any(|&ranks| ranks > 0);
-            let held = HeldJob { account, job: None, since, awaits_ranks, has_started: false };
-            state.held.insert(nonce.clone(), held);
+            let (is_administrator, now_ns) = (peer.is_administrator(), now().monotonic_ns);
+            let held = &mut state.held;
+            let added = held.add(nonce.clone(), account, awaits_ranks, is_administrator, now_ns);
+            added.map_err(|held::TooMany| Error::LimitReached {
+                limit: "jobs of several hosts that a user has not started yet",
+                maximum: held::JOBS_MAX,
+            })?;
         }
         let held = Held { shared: cluster.shared.clone(), nonce: nonce.clone() };
         let (name, class, weight) = (job.name.clone(), job.class, job.weight);
@@ -135,10 +131,7 @@ impl Daemon {
         let Granted::Registered { job, nonce, from_slice } = granted else {
             return Err(refused(OPERATION, Refused::Unanswered, Sees::All));
         };
-        // Its time begins now: the registry may have been slow.
-        if let Some(held) = cluster.shared.state().held.get_mut(&own_nonce) {
-            (held.job, held.since) = (Some(job), Instant::now());
-        }
+        cluster.shared.state().held.is_registered(&own_nonce, job, now().monotonic_ns);
         let held = if nonce == own_nonce { held } else { held.of(nonce.clone()) };
         if let Some(cpus) = here {
             // The client is to find it at once.
@@ -209,7 +202,7 @@ impl Daemon {
                 reason: format!(
                     "no process of it came within {} s of its registration, so that it is over: \
                      register it again",
-                    LAPSES_AFTER.as_secs()
+                    LAPSES_AFTER_NS / 1_000_000_000
                 ),
             },
             error => error,

@@ -3,8 +3,9 @@
 //! Problem: what is done to a part may take long, and the link to etcd is not to wait for it.
 //!
 //! Approach: a thread of its own compares the parts that are here with those that the registry
-//! wants, whenever these change, and at the moments from which wanted states hold. It does to a
-//! part what a client would do to a job. A request that fails is tried again.
+//! wants, whenever these change, and at the moments from which wanted states hold. It does what
+//! [`gang_cluster::upkeep`] says, as a client would do it to a job. A step that fails is tried
+//! again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,9 +14,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gang_cluster::record::{Users, Wanted};
+use gang_cluster::{
+    record::{Users, Wanted},
+    upkeep::{self, Step, ToBe, Upkeep},
+};
 use gang_conductor::Part;
-use gang_linux::clock;
 use gang_schedule::{CpuSet, JobId, Unplaceable};
 use rustix::process::Signal;
 
@@ -32,14 +35,10 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// The time between two looks for processes of a job on other hosts, while it may lapse.
 const LOOK: Duration = Duration::from_secs(3);
 
-/// A job that is killed has so long to end by itself.
-const TERM_FOR: Duration = Duration::from_secs(5);
-
 /// A part that is here.
 struct Here {
-    part: Part,
-    has_processes: bool,
-    is_suspended: bool,
+    owner_uid: u32,
+    of: upkeep::Here,
     /// Why it can have no slots in its entries: its threads are bound elsewhere, say.
     unplaceable: Option<String>,
 }
@@ -48,8 +47,7 @@ struct Here {
 struct Keeper {
     daemon: Arc<Daemon>,
     shared: Arc<Shared>,
-    /// When jobs began to end, by their nonces.
-    ending: BTreeMap<String, Instant>,
+    upkeep: Upkeep,
     /// The uids of names.
     uids: BTreeMap<String, (Instant, Option<u32>)>,
 }
@@ -62,7 +60,7 @@ pub fn start(daemon: &Arc<Daemon>, shared: &Arc<Shared>) -> std::io::Result<Join
 }
 
 fn keep(daemon: &Weak<Daemon>, shared: &Arc<Shared>) {
-    let (mut ending, mut uids) = (BTreeMap::new(), BTreeMap::new());
+    let (mut upkeep, mut uids) = (Upkeep::default(), BTreeMap::new());
     let mut priority = None;
     let mut next_in = AGAIN;
     let mut looked: Option<Instant> = None;
@@ -86,15 +84,15 @@ fn keep(daemon: &Weak<Daemon>, shared: &Arc<Shared>) {
         let (Some(wanted), Some(daemon)) = (&seen, daemon.upgrade()) else { continue };
         let own = || ThreadPriority::of(&daemon.client_priority.of_its_own(), None);
         priority.get_or_insert_with(own).renew();
-        let mut keeper = Keeper { daemon, shared: shared.clone(), ending, uids };
+        let mut keeper = Keeper { daemon, shared: shared.clone(), upkeep, uids };
         next_in = keeper.follow(wanted);
         let is_due = looked.is_none_or(|at| at.elapsed() >= LOOK);
-        if is_due && shared.state().may_lapse(Instant::now()) {
+        if is_due && shared.state().held.may_lapse(now().monotonic_ns) {
             looked = Some(Instant::now());
             // The link reads what others say, and notes which jobs have begun.
             keeper.daemon.cluster.get().map(super::Cluster::look);
         }
-        Keeper { ending, uids, .. } = keeper;
+        Keeper { upkeep, uids, .. } = keeper;
     }
 }
 
@@ -110,7 +108,7 @@ impl Keeper {
                 return AGAIN;
             }
             let id = of.part.job;
-            let due_in_ns = of.from_ns.saturating_sub(clock::utc_ns());
+            let due_in_ns = of.from_ns.saturating_sub(now().utc_ns);
             if due_in_ns > 0 {
                 next_in = next_in.min(Duration::from_nanos(due_in_ns));
             }
@@ -135,23 +133,19 @@ impl Keeper {
                 |id: &JobId| known.contains(id) || wanted.iter().any(|of| of.part.job == *id);
             state.ranks.retain(is_left);
         }
-        // Jobs that are over everywhere: processes that are left go on without gangd, unless they
-        // began to end before.
-        let mut ending: BTreeSet<String> = wanted.iter().map(|of| of.part.nonce.clone()).collect();
-        for (id, gone) in here {
-            let is_held = self.shared.state().is_held(&gone.part.nonce, Instant::now());
-            if !gone.has_processes {
-                if !is_held {
-                    self.daemon.end_unstarted(id);
-                }
-            } else if self.ending.contains_key(&gone.part.nonce) {
-                if let Err(error) = self.kill(id, &gone.part, true) {
-                    tracing::warn!(job = %id, why = reason(error), "a part is not killed");
-                }
-                ending.insert(gone.part.nonce);
+        // Jobs that are over everywhere.
+        for (&id, gone) in &here {
+            let now_ns = now().monotonic_ns;
+            let is_held = self.shared.state().held.is_held(&gone.of.nonce, now_ns);
+            let step = self.upkeep.of_gone(&gone.of, is_held, now_ns);
+            let done = step.map_or(Ok(()), |step| self.end(id, gone.owner_uid, step));
+            if let Err(error) = done {
+                tracing::warn!(job = %id, why = reason(error), "a part is not killed");
             }
         }
-        self.ending.retain(|nonce, _| ending.contains(nonce));
+        let nonces = wanted.iter().map(|of| &of.part.nonce);
+        let nonces = nonces.chain(here.values().map(|gone| &gone.of.nonce)).map(String::as_str);
+        self.upkeep.retain(&nonces.collect());
         next_in
     }
 
@@ -159,20 +153,17 @@ impl Keeper {
     fn here(&self) -> Result<(BTreeMap<JobId, Here>, CpuSet), Error> {
         Ok(self.daemon.conductor.ask(|state| {
             let here = |job: &gang_conductor::Job| {
-                let part = Part {
-                    job: job.id,
+                let of = upkeep::Here {
                     nonce: job.nonce.clone()?,
-                    name: job.name.clone(),
-                    owner_uid: job.owner_uid,
                     class: job.spec.class,
                     weight: job.spec.weight,
-                    cpus: job.spec.cpus,
+                    has_processes: job.home.is_some(),
+                    is_suspended: job.suspended,
                 };
-                let (has_processes, is_suspended) = (job.home.is_some(), job.suspended);
                 let unplaceable = job.unplaceable.as_ref();
                 let unplaceable = unplaceable.filter(|why| **why != Unplaceable::NoEntries);
                 let unplaceable = unplaceable.map(ToString::to_string);
-                Some((job.id, Here { part, has_processes, is_suspended, unplaceable }))
+                Some((job.id, Here { owner_uid: job.owner_uid, of, unplaceable }))
             };
             let online = state.core.schedule().topology().set().clone();
             (state.core.jobs().values().filter_map(here).collect(), online)
@@ -181,54 +172,60 @@ impl Keeper {
 
     /// Brings one part where it is wanted.
     fn bring(&mut self, of: &WantedPart, here: Option<Here>, is_due: bool) -> Result<(), Error> {
-        let (id, mut part) = (of.part.job, of.part.clone());
-        let here = match here {
-            // A registry that was restored gives numbers again.
-            Some(other) if other.part.nonce != part.nonce => {
+        let Part { nonce, class, weight, .. } = &of.part;
+        let (nonce, class, weight) = (nonce.clone(), *class, *weight);
+        let to_be = ToBe { nonce, class, weight, wanted: of.wanted, is_due };
+        let found = here.as_ref().map(|here| &here.of);
+        for step in self.upkeep.steps(&to_be, found, now().monotonic_ns) {
+            self.take(of, here.as_ref().map(|here| here.owner_uid), step)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, of: &WantedPart, owner: Option<u32>, step: Step) -> Result<(), Error> {
+        let id = of.part.job;
+        match step {
+            Step::Release => {
                 self.daemon.end(id);
                 self.shared.state().ranks.retain(|other| *other != id);
-                None
             }
-            here => here,
-        };
-        let Some(here) = here else {
-            if of.wanted != Wanted::Kill {
-                part.owner_uid = self.uid(of)?;
+            Step::Enter => {
+                let part = Part { owner_uid: self.uid(of)?, ..of.part.clone() };
                 self.daemon.conductor.ask(move |state| state.core.enter_part(now(), part))??;
             }
-            return Ok(());
-        };
-        if (here.part.class, here.part.weight) != (part.class, part.weight) {
-            let (class, weight) = (part.class, part.weight);
-            self.daemon.change_on_file(move |state| {
-                let change = |spec: &mut gang_schedule::Spec, _: &mut _| {
-                    (spec.class, spec.weight) = (class, weight);
-                };
-                Ok(state.core.change(id, change)?)
-            })?;
+            Step::Change => {
+                let (class, weight) = (of.part.class, of.part.weight);
+                self.daemon.change_on_file(move |state| {
+                    let change = |spec: &mut gang_schedule::Spec, _: &mut _| {
+                        (spec.class, spec.weight) = (class, weight);
+                    };
+                    Ok(state.core.change(id, change)?)
+                })?;
+            }
+            Step::Suspend => self.suspend(id, true)?,
+            Step::Resume => self.suspend(id, false)?,
+            Step::Term | Step::Kill | Step::Remove => {
+                self.end(id, owner.unwrap_or(of.part.owner_uid), step)?;
+            }
         }
-        match of.wanted {
-            Wanted::Suspend if is_due && !here.is_suspended => self.suspend(id, true),
-            Wanted::Run | Wanted::Release if here.is_suspended => self.suspend(id, false),
-            Wanted::Kill if is_due => self.kill(id, &here.part, here.has_processes),
-            Wanted::Run | Wanted::Release | Wanted::Suspend | Wanted::Kill => Ok(()),
-        }
+        Ok(())
     }
 
     fn suspend(&self, id: JobId, suspended: bool) -> Result<(), Error> {
         self.daemon.suspend(id, suspended, false)
     }
 
-    /// Tells the processes of a job to end, and ends those that do not.
-    fn kill(&mut self, id: JobId, part: &Part, has_processes: bool) -> Result<(), Error> {
-        if !has_processes {
-            self.daemon.end_unstarted(id);
-            return Ok(());
-        }
-        let since = *self.ending.entry(part.nonce.clone()).or_insert_with(Instant::now);
-        let signal = if since.elapsed() < TERM_FOR { Signal::TERM } else { Signal::KILL };
-        let power = self.daemon.power_of(part.owner_uid);
-        // Programs that stand still do not end.
+    /// Takes a step by which a part ends.
+    fn end(&self, id: JobId, owner_uid: u32, step: Step) -> Result<(), Error> {
+        let signal = match step {
+            Step::Term => Signal::TERM,
+            Step::Kill => Signal::KILL,
+            _ => {
+                self.daemon.end_unstarted(id);
+                return Ok(());
+            }
+        };
+        let power = self.daemon.power_of(owner_uid);
         self.suspend(id, false)?;
         self.daemon.each_process(id, |process| {
             if power.over(process, String::new).is_ok() {

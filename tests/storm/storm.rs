@@ -68,7 +68,7 @@ fn sound(seed: u64) -> Outcome {
 }
 
 /// Cells that no storm reaches, with the reason. The tests of the conductor ask for each of them.
-const NEVER: [(&[(State, Moment)], &str); 5] = [
+const NEVER: [(&[(State, Moment)], &str); 7] = [
     (
         &[
             (State::Arriving, Moment::Attach),
@@ -94,6 +94,43 @@ const NEVER: [(&[(State, Moment)], &str); 5] = [
             (State::Registered, Moment::Move),
         ],
         "a client is refused, or is the first to come, before the conductor is asked",
+    ),
+    (
+        &[
+            (State::Registered, Moment::Register),
+            (State::Arriving, Moment::Register),
+            (State::Present, Moment::Register),
+            (State::Stopped, Moment::Register),
+            (State::Registered, Moment::Restore),
+            (State::Arriving, Moment::Restore),
+            (State::Present, Moment::Restore),
+            (State::Stopped, Moment::Restore),
+        ],
+        "a number is given once, and files are read before there are jobs",
+    ),
+    (
+        &[
+            (State::Absent, Moment::Attach),
+            (State::Absent, Moment::Arrive),
+            (State::Absent, Moment::Join),
+            (State::Absent, Moment::Follow),
+            (State::Absent, Moment::Detach),
+            (State::Absent, Moment::Left),
+            (State::Absent, Moment::AddThread),
+            (State::Absent, Moment::DetachThread),
+            (State::Absent, Moment::Wake),
+            (State::Absent, Moment::Sleep),
+            (State::Absent, Moment::Suspend),
+            (State::Absent, Moment::Resume),
+            (State::Absent, Moment::SetSignals),
+            (State::Absent, Moment::Change),
+            (State::Absent, Moment::Move),
+            (State::Absent, Moment::Moved),
+            (State::Absent, Moment::Confine),
+            (State::Absent, Moment::OpenPage),
+            (State::Absent, Moment::End),
+        ],
+        "what a storm asks is of jobs that are there",
     ),
     (&[(State::Registered, Moment::Sleep)], "a job without processes is not awake"),
     (&[(State::Arriving, Moment::AddThread)], "a job of single threads has none on its way"),

@@ -125,8 +125,8 @@ impl Conductor {
             overhead: 0,
             spanning: record.nonce.is_some(),
         };
-        if self.jobs.contains_key(&job) {
-            return Err(gang_schedule::Refusal::DuplicateJob { job }.into());
+        if let Some(there) = self.jobs.get(&job) {
+            permit(there, Moment::Restore)?;
         }
         self.enter(now, job, record.name.clone(), record.owner_uid, spec)?;
         let entered = self.job_mut(job)?;

@@ -81,10 +81,10 @@ fn change(tid: u32, now: &Attributes, then: &Attributes) -> io::Result<()> {
 
 /// How a thread is scheduled that is seen for the first time.
 ///
-/// The kernel may have copied a thread as it gave it back what it had: the copy is as in a slot, and
-/// its children would be real-time, too. Its owner may not have made it so where the thread has no
-/// right to be real-time (`RLIMIT_RTPRIO`) and is not root's. The copy gets the flag then, and is
-/// as any other that gangd has raised.
+/// The kernel may have copied a thread that was given back what it had: the copy is as in a slot,
+/// and its children would be real-time, too. Its owner cannot have made it so where the thread has
+/// no right to be real-time (`RLIMIT_RTPRIO`) and is not root's. The copy gets the flag then, and
+/// is as any other that gangd has raised.
 pub fn first_attributes(tid: u32, is_roots: bool) -> io::Result<Attributes> {
     let now = attributes(tid)?;
     let flagged = Attributes { reset_on_fork: true, ..now };

@@ -25,7 +25,9 @@
 //!   program.
 //!
 //! Limits: SIGSTOP for the program is undone at its next slot (SIGTSTP and `gang suspend` are not).
-//! So is the stop of a job of a shell that runs inside the gang.
+//! So is the stop of a job of a shell that runs inside the gang. A program that has no CPU from the
+//! end of one slot to the next never sees that it was to stop: SIGCONT discards that together with
+//! a SIGTSTP that it handles, and leaves no trace of either.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};

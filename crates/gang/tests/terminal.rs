@@ -297,10 +297,12 @@ fn needs_bash_ctrl_z_reaches_handler_out_of_slot() {
         terminal.expect("got it");
         drop(turns);
     }
-    // Typed while it is being stopped, and has not seen that yet.
+    // Typed while it is being stopped, and has not seen that yet. Before it has, SIGCONT would
+    // discard both, and nobody could tell.
     for round in 0..20 {
         kill_process(pid, Signal::STOP).unwrap();
         terminal.send("\x1a");
+        wait_until("the program stands still", || state(pid) == Some('T'));
         std::thread::sleep(Duration::from_micros(100 * round));
         kill_process(pid, Signal::CONT).unwrap();
         terminal.expect("got it");

@@ -90,10 +90,10 @@ pub fn is_of_oversubscribed_slot(now: &Attributes) -> bool {
 /// kernel keeps it under both policies, so that even a release without memory gives it back.
 ///
 /// Threads that are SCHED_FIFO in slot have children that are ordinary ones out of it, too. The
-/// kernel copies a thread that starts another one without the lock under which its policy is changed
-/// (`dup_task_struct`, `sched_fork`). A copy that is made during a switch has fields from before it
-/// and from after it. If only threads in slot had the flag, the copy could be real-time without it,
-/// for ever. It could also run as a real-time thread and be called an ordinary one.
+/// kernel copies a thread that starts another one without the lock under which its policy is
+/// changed (`dup_task_struct`, `sched_fork`). A copy that is made during a switch has fields from
+/// before it and from after it. If only threads in slot had the flag, the copy could be real-time
+/// without it, for ever. It could also run as a real-time thread and be called an ordinary one.
 ///
 /// In a group that is idle as a whole, threads out of slot are SCHED_BATCH. Idle ones weigh so
 /// little that the group's weight on a CPU falls to the kernel's least (MIN_SHARES). As the weight

@@ -4,6 +4,8 @@ use crate::{Job, Refused};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
+    /// There is no job of that number, or none any more. Who waits for memory or disk is here.
+    Absent,
     /// The job has no process yet.
     Registered,
     /// Its first process is on its way into the job's groups.
@@ -14,9 +16,10 @@ pub enum State {
 }
 
 impl State {
-    pub const ALL: [State; 4] =
-        [State::Registered, State::Arriving, State::Present, State::Stopped];
+    pub const ALL: [State; 5] =
+        [State::Absent, State::Registered, State::Arriving, State::Present, State::Stopped];
 
+    /// Of a job that is there.
     pub fn of(job: &Job) -> State {
         match &job.home {
             None => State::Registered,
@@ -29,6 +32,7 @@ impl State {
     /// The state as a refusal names it, after the job.
     pub fn phrase(self) -> &'static str {
         match self {
+            State::Absent => "is not there",
             State::Registered => "has no process yet",
             State::Arriving => "awaits its first process",
             State::Present => "has its processes",
@@ -48,6 +52,10 @@ pub(crate) const STANDS_STILL: &str = "a single thread cannot stand still: resum
 /// The moments in the life of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Moment {
+    /// It gets its number. A further one has another.
+    Register,
+    /// It is found on file by a daemon that begins.
+    Restore,
     /// Its first process is going to move into its groups, and takes part meanwhile.
     Attach,
     /// The first process is there.
@@ -82,11 +90,15 @@ pub enum Moment {
     Confine,
     /// Its programs read of its slots on a page.
     OpenPage,
+    /// The guardian has released all jobs: each is stated anew.
+    Release,
     End,
 }
 
 impl Moment {
-    pub const ALL: [Moment; 19] = [
+    pub const ALL: [Moment; 22] = [
+        Moment::Register,
+        Moment::Restore,
         Moment::Attach,
         Moment::Arrive,
         Moment::Join,
@@ -105,6 +117,7 @@ impl Moment {
         Moment::Moved,
         Moment::Confine,
         Moment::OpenPage,
+        Moment::Release,
         Moment::End,
     ];
 }
@@ -117,8 +130,10 @@ pub enum Cell {
     Stays,
     /// There is nothing to change.
     Nothing,
-    /// The job does not have the process or thread.
+    /// There is no such job, or it does not have the process or thread.
     Nobody,
+    /// The job is there already.
+    Twice,
     /// It is refused in this state, for this reason.
     Refused(&'static str),
     /// The job is over.
@@ -127,38 +142,43 @@ pub enum Cell {
 
 /// The table.
 pub fn cell(state: State, moment: Moment) -> Cell {
-    use Cell::{Nobody, Nothing, Over, Stays, To};
-    use State::{Arriving, Present, Registered, Stopped};
+    use Cell::{Nobody, Nothing, Over, Stays, To, Twice};
+    use State::{Absent, Arriving, Present, Registered, Stopped};
     const REFUSED_THREAD: Cell = Cell::Refused(STANDS_STILL);
     #[rustfmt::skip]
     let cells = match moment {
-        //                      Registered     Arriving      Present        Stopped
-        Moment::Attach =>       [To(Arriving), Stays,        To(Arriving),  Stays],
-        Moment::Arrive =>       [Nothing,      To(Present),  Stays,         Stays],
-        Moment::Join =>         [To(Present),  Nothing,      Nothing,       Nothing],
-        Moment::Follow =>       [Nothing,      Stays,        Stays,         Stays],
-        Moment::Detach =>       [Nobody,       Stays,        Stays,         Stays],
-        Moment::Left =>         [Nothing,      Stays,        Stays,         Stays],
-        Moment::AddThread =>    [Nothing,      Stays,        Stays,         REFUSED_THREAD],
-        Moment::DetachThread => [Nobody,       Stays,        Stays,         Stays],
-        Moment::Wake =>         [Nothing,      Stays,        Stays,         Stays],
-        Moment::Sleep =>        [Stays,        Stays,        Stays,         Stays],
+        //                      Absent          Registered     Arriving      Present        Stopped
+        Moment::Register =>     [To(Registered), Nothing,      Nothing,      Nothing,       Nothing],
+        // One that was suspended is so at once.
+        Moment::Restore =>      [To(Present),   Twice,         Twice,        Twice,         Twice],
+        Moment::Attach =>       [Nobody,        To(Arriving),  Stays,        To(Arriving),  Stays],
+        Moment::Arrive =>       [Nobody,        Nothing,       To(Present),  Stays,         Stays],
+        Moment::Join =>         [Nobody,        To(Present),   Nothing,      Nothing,       Nothing],
+        Moment::Follow =>       [Nobody,        Nothing,       Stays,        Stays,         Stays],
+        Moment::Detach =>       [Nobody,        Nobody,        Stays,        Stays,         Stays],
+        Moment::Left =>         [Nobody,        Nothing,       Stays,        Stays,         Stays],
+        Moment::AddThread =>    [Nobody,        Nothing,       Stays,        Stays,         REFUSED_THREAD],
+        Moment::DetachThread => [Nobody,        Nobody,        Stays,        Stays,         Stays],
+        Moment::Wake =>         [Nobody,        Nothing,       Stays,        Stays,         Stays],
+        Moment::Sleep =>        [Nobody,        Stays,         Stays,        Stays,         Stays],
         // Of one without processes the word is kept for the first that comes.
-        Moment::Suspend =>      [Stays,        To(Stopped),  To(Stopped),   Stays],
-        Moment::Resume =>       [Stays,        Stays,        Stays,         To(Present)],
-        Moment::SetSignals =>   [Stays,        Stays,        Stays,         Stays],
-        Moment::Change =>       [Stays,        Stays,        Stays,         Stays],
-        Moment::Move =>         [Nothing,      Stays,        Stays,         Stays],
-        Moment::Moved =>        [Nothing,      Stays,        Stays,         Stays],
-        Moment::Confine =>      [Stays,        Stays,        Stays,         Stays],
-        Moment::OpenPage =>     [Stays,        Stays,        Stays,         Stays],
-        Moment::End =>          [Over,         Over,         Over,          Over],
+        Moment::Suspend =>      [Nobody,        Stays,         To(Stopped),  To(Stopped),   Stays],
+        Moment::Resume =>       [Nobody,        Stays,         Stays,        Stays,         To(Present)],
+        Moment::SetSignals =>   [Nobody,        Stays,         Stays,        Stays,         Stays],
+        Moment::Change =>       [Nobody,        Stays,         Stays,        Stays,         Stays],
+        Moment::Move =>         [Nobody,        Nothing,       Stays,        Stays,         Stays],
+        Moment::Moved =>        [Nobody,        Nothing,       Stays,        Stays,         Stays],
+        Moment::Confine =>      [Nobody,        Stays,         Stays,        Stays,         Stays],
+        Moment::OpenPage =>     [Nobody,        Stays,         Stays,        Stays,         Stays],
+        Moment::Release =>      [Nothing,       Stays,         Stays,        Stays,         Stays],
+        Moment::End =>          [Nothing,       Over,          Over,         Over,          Over],
     };
     match state {
-        Registered => cells[0],
-        Arriving => cells[1],
-        Present => cells[2],
-        Stopped => cells[3],
+        Absent => cells[0],
+        Registered => cells[1],
+        Arriving => cells[2],
+        Present => cells[3],
+        Stopped => cells[4],
     }
 }
 
@@ -172,6 +192,7 @@ pub fn permit(job: &Job, moment: Moment) -> Result<bool, Refused> {
         Cell::To(_) | Cell::Stays | Cell::Over => Ok(true),
         Cell::Nothing => Ok(false),
         Cell::Nobody => Err(Refused::NoSuchJob(job.id)),
+        Cell::Twice => Err(gang_schedule::Refusal::DuplicateJob { job: job.id }.into()),
         Cell::Refused(reason) => {
             let operation = match moment {
                 Moment::AddThread => format!("add a thread to job {}", job.id),
@@ -191,7 +212,8 @@ mod tests {
         for state in State::ALL {
             for moment in Moment::ALL {
                 let is_over = cell(state, moment) == Cell::Over;
-                assert_eq!(is_over, moment == Moment::End, "{state:?} {moment:?}");
+                let ends = moment == Moment::End && state != State::Absent;
+                assert_eq!(is_over, ends, "{state:?} {moment:?}");
             }
         }
     }

@@ -354,9 +354,9 @@ impl World {
 
     /// The conductor is asked for a moment of a job.
     fn hit(&mut self, job: JobId, moment: Moment) {
-        let job = self.daemon.as_ref().and_then(|daemon| daemon.core.jobs().get(&job));
-        if let Some(job) = job {
-            *self.cells.entry((State::of(job), moment)).or_default() += 1;
+        if let Some(daemon) = &self.daemon {
+            let state = daemon.core.jobs().get(&job).map_or(State::Absent, State::of);
+            *self.cells.entry((state, moment)).or_default() += 1;
         }
     }
 
@@ -411,6 +411,9 @@ impl World {
             Kind::Guard => {
                 self.machine.borrow_mut().release_all();
                 // A daemon that goes on hears of it.
+                let jobs = self.daemon.iter().flat_map(|daemon| daemon.core.jobs().keys());
+                let jobs: Vec<JobId> = jobs.copied().chain([JobId(self.next_job)]).collect();
+                jobs.into_iter().for_each(|job| self.hit(job, Moment::Release));
                 if let Some(daemon) = &mut self.daemon {
                     daemon.core.were_released();
                 }

@@ -81,6 +81,7 @@ impl World {
                     auto: b % 17 == 0,
                 };
                 let uid = candidate.owner_uid;
+                *self.cells.entry((State::Absent, Moment::Register)).or_default() += 1;
                 if let Ok(JobId(job)) = daemon.core.register(now, candidate) {
                     self.users.insert(daemon.core.account_of(uid));
                     // Parts take no numbers.

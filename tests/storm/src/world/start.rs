@@ -5,7 +5,10 @@ use std::{
     rc::Rc,
 };
 
-use gang_conductor::{Accounts, Conductor, Gaps, Home, Limits, Setup, Terms, Tunables};
+use gang_conductor::{
+    Accounts, Conductor, Gaps, Home, Limits, Setup, Terms, Tunables,
+    life::{Moment, State},
+};
 use gang_schedule::{JobId, Quota, Schedule, Topology};
 use gang_timetable::{
     Action, Attributes, Backend, Controls, Members, Switchers, Timetable, follower::Follower,
@@ -110,6 +113,7 @@ impl World {
                 record.normal.into(),
                 record.affinity.clone(),
             );
+            *self.cells.entry((State::Absent, Moment::Restore)).or_default() += 1;
             if machine.is_over(job, &home, &roster)
                 || daemon.core.restore(self.now, &record, members).is_err()
             {

@@ -138,12 +138,14 @@ pub fn set_nice(tid: u32, nice: i32) -> io::Result<()> {
 
 /// Whether a thread may make itself a real-time one without privilege (`RLIMIT_RTPRIO`). True where
 /// that cannot be asked.
+#[allow(clippy::unnecessary_cast)]
 pub fn may_be_realtime(tid: u32) -> bool {
     soft_limit(tid, libc::RLIMIT_RTPRIO as u32).is_none_or(|limit| limit > 0)
 }
 
 /// Whether the kernel ends the process of a thread for the CPU time that it uses as a real-time
 /// thread without sleeping (`RLIMIT_RTTIME`). False where that cannot be asked.
+#[allow(clippy::unnecessary_cast)]
 pub fn has_rt_time_limit(proc_root: &Path, tid: u32) -> bool {
     soft_limit(tid, libc::RLIMIT_RTTIME as u32).map_or_else(
         // Of another user's process that takes CAP_SYS_RESOURCE, and the file nothing.
@@ -155,6 +157,7 @@ pub fn has_rt_time_limit(proc_root: &Path, tid: u32) -> bool {
     )
 }
 
+/// The value of an `RLIMIT_` constant, whose type differs by libc; absent where it cannot be asked.
 fn soft_limit(tid: u32, resource: u32) -> Option<libc::rlim_t> {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: nothing is set; the kernel writes one rlimit into `limit`, which is one.

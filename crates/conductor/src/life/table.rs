@@ -4,7 +4,8 @@ use crate::{Job, Refused};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// There is no job of that number, or none any more. Who waits for memory or disk is here.
+    /// There is no job of that number, or none any more. A job that waits for memory or disk has no
+    /// number yet.
     Absent,
     /// The job has no process yet.
     Registered,

@@ -110,3 +110,21 @@ for backend in rt weight freeze signal; do
   becomes "$backend: no group is left" no_groups_are_left
   kill -KILL "${all[@]}"
 done
+
+# A daemon that a program starts has nothing of that program's. Nor are its jobs others than those
+# of their callers.
+as=(uclampset -m 200 -M 700)
+start_gang first
+as=()
+check "a gang starts a daemon" gang status
+check "the gang is clamped as it was called" is_clamped "${spinners[0]}" 200 700
+check "the daemon is not clamped" is_clamped "$(gang status --json | jq .status.pid)" 0 1024
+check "a group is idle as a whole" mkdir "$groups/slow"
+check "it is" tee "$groups/slow/cpu.idle" <<<1
+echo $BASHPID >"$groups/slow/cgroup.procs"
+start_gang slow
+echo $BASHPID >"$groups/cgroup.procs"
+check "a gang that was called there is standby" test "$(job slow .class)" = standby
+end_gang slow
+end_gang first
+becomes "the group is gone" rmdir "$groups/slow"

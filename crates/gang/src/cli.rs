@@ -280,8 +280,8 @@ pub struct JobOptions {
     #[arg(long, value_name = "N", env = "GANG_MIN_CPUS", hide_env_values = true,
         value_parser = clap::value_parser!(i64).range(1..=CPUS_MAX))]
     pub min: Option<i64>,
-    /// Class of the job [default: batch; standby for a caller of SCHED_IDLE
-    /// or of the I/O class idle]
+    /// Class of the job [default: batch; standby for a caller of SCHED_IDLE, of
+    /// the I/O class idle or in an idle cgroup]
     #[arg(long, value_enum, env = "GANG_CLASS", hide_env_values = true)]
     pub class: Option<Class>,
     /// How the gang is placed

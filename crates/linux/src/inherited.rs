@@ -19,7 +19,7 @@ use std::{
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::{Error, Result};
+use crate::{Error, Result, sched};
 
 /// Takes an inherited descriptor over; it is closed when dropped, and no child inherits it.
 ///
@@ -156,11 +156,15 @@ const TIMER_SLACK_NS: libc::c_ulong = 50_000;
 
 /// Takes what the kernel gives to init for each of these: the priority of I/O (which then follows
 /// nice), the nodes to have memory of (as by numactl(8)), the slack of timers, huge pages, the
-/// execution domain (as by setarch(8)) and the session's keyring, which may hold secrets. A kernel
-/// may lack each of them.
+/// execution domain (as by setarch(8)), the clamps of its utilisation (as by uclampset(1)), the
+/// cookie of core scheduling and the session's keyring, which may hold secrets. A kernel may lack
+/// each of them.
 pub fn forget_attributes() {
     const IOPRIO_WHO_PROCESS: libc::c_int = 1;
     const KEYCTL_JOIN_SESSION_KEYRING: libc::c_int = 1;
+    // linux/prctl.h
+    const PR_SCHED_CORE: libc::c_int = 62;
+    const PR_SCHED_CORE_SHARE_FROM: libc::c_int = 3;
     // SAFETY: these change attributes of this process and are handed no memory, or a null pointer
     // where they take it for nothing.
     #[allow(unsafe_code)]
@@ -170,8 +174,12 @@ pub fn forget_attributes() {
         libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
         libc::prctl(libc::PR_SET_THP_DISABLE, 0, 0, 0, 0);
         libc::personality(0);
+        // The cookie of core scheduling: that of the first process, which has none.
+        libc::prctl(PR_SCHED_CORE, PR_SCHED_CORE_SHARE_FROM, 1, 0, 0);
         libc::syscall(libc::SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, ptr::null::<u8>());
     }
+    // Kernels without clamps refuse it.
+    let _ = sched::forget_clamps();
 }
 
 #[cfg(test)]

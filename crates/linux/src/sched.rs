@@ -117,6 +117,31 @@ fn set_attr(tid: u32, attr: &SchedAttr) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Takes the clamps of its utilisation from the calling thread (uclampset(1)).
+pub fn forget_clamps() -> io::Result<()> {
+    /// `struct sched_attr` since Linux 5.3, 56 bytes.
+    #[repr(C)]
+    struct WithClamps {
+        attr: SchedAttr,
+        least: u32,
+        most: u32,
+    }
+    // linux/sched.h: policy and parameters stay, the clamps are set. Those of all bits are none.
+    const KEEP_ALL: u64 = 0x18;
+    const CLAMPS: u64 = 0x60;
+    let attr = SchedAttr {
+        size: size_of::<WithClamps>() as u32,
+        flags: KEEP_ALL | CLAMPS,
+        ..SchedAttr::default()
+    };
+    let clamps = WithClamps { attr, least: u32::MAX, most: u32::MAX };
+    // SAFETY: `clamps` is a live sched_attr whose size field says its size; the kernel only reads
+    // it.
+    #[allow(unsafe_code)]
+    let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const clamps, 0) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Sets all attributes of a thread but its nice value, which stays. Allocates nothing.
 pub fn set_policy(tid: u32, attributes: &Attributes) -> io::Result<()> {
     let reset = if attributes.reset_on_fork { libc::SCHED_RESET_ON_FORK } else { 0 };

@@ -1,9 +1,12 @@
 //! The weight and the class of a job whose user says neither.
 //!
-//! A user who makes a program unimportant by nice(1), by SCHED_IDLE or by the class idle of
-//! ionice(1), means it as a gang, too.
+//! A user who makes a program unimportant by nice(1), by SCHED_IDLE, by the class idle of ionice(1)
+//! or by a cgroup that is idle as a whole (`cpu.idle`) means it as a gang, too.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use nix::libc;
 
@@ -27,25 +30,28 @@ const IO_IDLE: i64 = 3;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
     pub nice: i64,
-    /// By the policy of its CPU time or the class of its I/O.
+    /// By the policy of its CPU time, the class of its I/O or its cgroup.
     pub is_idle: bool,
 }
 
 impl Caller {
     /// This process; an ordinary one where it cannot be read.
     pub fn of_this_process() -> Caller {
-        Caller::of(Path::new("/proc/self/stat"), 0)
+        Caller::of(Path::new("/proc/self"), 0)
     }
 
     /// Another process, or a thread; an ordinary one where it cannot be read.
     pub fn of_task(id: u32) -> Caller {
-        Caller::of(&PathBuf::from(format!("/proc/{id}/stat")), id)
+        Caller::of(&PathBuf::from(format!("/proc/{id}")), id)
     }
 
-    fn of(stat: &Path, id: u32) -> Caller {
-        let stat = std::fs::read_to_string(stat).unwrap_or_default();
-        let caller = Caller::of_stat(&stat).unwrap_or_default();
-        Caller { is_idle: caller.is_idle || has_idle_io(id), ..caller }
+    fn of(directory: &Path, id: u32) -> Caller {
+        let read = |name: &str| fs::read_to_string(directory.join(name)).unwrap_or_default();
+        let caller = Caller::of_stat(&read("stat")).unwrap_or_default();
+        let is_idle = caller.is_idle
+            || has_idle_io(id)
+            || has_idle_group(&read("cgroup"), Path::new("/sys/fs/cgroup"));
+        Caller { is_idle, ..caller }
     }
 
     /// Of a line of `/proc/PID/stat` (proc(5)).
@@ -77,9 +83,49 @@ fn has_idle_io(id: u32) -> bool {
     priority >> IO_CLASS_SHIFT == IO_IDLE
 }
 
+/// Whether a group of the cpu controller, or one above it, is idle as a whole, by the text of
+/// `/proc/PID/cgroup` (cgroups(7)).
+fn has_idle_group(cgroups: &str, mount: &Path) -> bool {
+    cgroups.lines().any(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { return false };
+        // Of version 2, alone or beside version 1.
+        let (places, is_of_cpu) = match controllers {
+            "" => (["", "unified"], true),
+            of => (["cpu", of], of.split(',').any(|controller| controller == "cpu")),
+        };
+        let groups = Path::new(path.trim_start_matches('/')).ancestors();
+        let mut files = groups
+            .flat_map(|group| places.map(|place| mount.join(place).join(group).join("cpu.idle")));
+        is_of_cpu && files.any(|file| fs::read_to_string(file).is_ok_and(|it| it.trim() == "1"))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_caller_in_an_idle_group_is_idle() {
+        let mount = tempfile::tempdir().unwrap();
+        let group = |path: &str, idle: &str| {
+            fs::create_dir_all(mount.path().join(path)).unwrap();
+            fs::write(mount.path().join(path).join("cpu.idle"), idle).unwrap();
+        };
+        group("user/slow", "1\n");
+        group("user/slow/below", "0\n");
+        group("user/fast", "0\n");
+        group("unified/slow", "1\n");
+        group("cpu,cpuacct/slow", "1\n");
+        let is_idle = |text: &str| has_idle_group(text, mount.path());
+        for idle in ["0::/user/slow\n", "0::/user/slow/below\n", "0::/slow\n"] {
+            assert!(is_idle(idle), "{idle}");
+        }
+        assert!(is_idle("4:memory:/\n3:cpu,cpuacct:/slow\n0::/\n"));
+        for other in ["0::/user/fast\n", "0::/\n", "3:cpuset:/slow\n", "", "0:"] {
+            assert!(!is_idle(other), "{other}");
+        }
+    }
 
     #[test]
     fn nice_values_weigh_as_for_the_kernel() {

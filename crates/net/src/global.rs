@@ -38,6 +38,9 @@ pub struct AtFlush {
     /// Messages since it began.
     pub sent: u64,
     pub taken: u64,
+    /// Times that it has begun or ended to wait: between two flushes with the same number it was in
+    /// one and the same wait, or in none.
+    pub turn: u64,
     /// From whom there are messages that it has not taken.
     pub ready: BTreeSet<Rank>,
 }
@@ -108,7 +111,7 @@ mod tests {
     }
 
     fn at(activity: Activity, ready: &[u32]) -> AtFlush {
-        AtFlush { activity, sent: 1, taken: 1, ready: set(ready) }
+        AtFlush { activity, sent: 1, taken: 1, turn: 1, ready: set(ready) }
     }
 
     fn waits(whom: &[u32], ready: &[u32]) -> AtFlush {
@@ -174,6 +177,8 @@ mod tests {
         assert_eq!(global.flushed(ring(1)), Verdict::GoesOn);
         assert_eq!(global.flushed(ring(2)), Verdict::GoesOn);
         assert!(matches!(global.flushed(ring(2)), Verdict::Deadlocked(_)));
+        let again = ring(2).into_iter().map(|(rank, of)| (rank, AtFlush { turn: 3, ..of }));
+        assert_eq!(global.flushed(again.collect()), Verdict::GoesOn, "it has waited anew");
         let one = ring(2).into_iter().take(1).collect();
         assert_eq!(global.flushed(one), Verdict::GoesOn, "a process is gone");
     }

@@ -90,6 +90,14 @@ impl Held {
     }
 }
 
+/// The furthest moment until which a port begins no frame: of one beyond it, the clock is another.
+pub const HELD_MAX_NS: u64 = 10_000_000;
+
+/// Whether frames are held back now, if they are until a moment of the same clock.
+pub fn is_held(until_ns: u64, now_ns: u64) -> bool {
+    until_ns > now_ns && until_ns - now_ns <= HELD_MAX_NS
+}
+
 /// The times of one flush of a gang, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
@@ -172,7 +180,7 @@ impl Lead {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Held, Lead, Numbers, Sums, Times};
+    use super::{HELD_MAX_NS, Held, Lead, Numbers, Sums, Times, is_held};
 
     #[test]
     fn frame_is_under_way_until_peer_or_host_has_it() {
@@ -217,6 +225,13 @@ mod tests {
         let mut both = sums;
         both.join(&sums);
         assert_eq!((both.flushes, both.failed, both.times.flush_ns), (6, 2, 24));
+    }
+
+    #[test]
+    fn frames_are_held_back_for_a_short_time() {
+        assert!(is_held(2, 1) && is_held(1 + HELD_MAX_NS, 1));
+        assert!(!is_held(1, 1) && !is_held(0, 1) && !is_held(2 + HELD_MAX_NS, 1));
+        assert!(!is_held(u64::MAX, 0));
     }
 
     #[test]

@@ -29,6 +29,8 @@ use crate::{
     spill::{bytes_of, ip_of},
 };
 
+/// Where the numbers of frames begin in a peer's entry.
+pub const NUMBERS: usize = 48;
 /// The head of the page, in bytes: all but peers and ring.
 pub const HEAD: usize = 4_096;
 /// The length of a peer's entry, in bytes.

@@ -11,7 +11,7 @@
 //! too, until their peers have missed them. With processes that poll taken for such that wait, the
 //! same finds a program that is *stalled*, once that has held for [`STALLED_NS`].
 //!
-//! Properties: a program in which a port that is not closed neither waits nor polls, or has
+//! Properties: a program with outsiders is not terminated. One in which a port that is not closed neither waits nor polls, or has
 //! something to take, is not terminated. What is deadlocked was so at both looks and in between.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -101,7 +101,8 @@ impl Standing {
             all.collect()
         };
         match (deadlock, deadlocked_ns, stall, stalled_ns) {
-            (Verdict::Ended, ..) => Stands::Terminated,
+            // An outsider may open a port yet.
+            (Verdict::Ended, ..) if !has_outsiders => Stands::Terminated,
             (Verdict::Deadlocked(waits), Some(since_ns), ..) => {
                 Stands::Deadlocked(since_ns, named(waits))
             }
@@ -241,6 +242,7 @@ mod tests {
         assert!(matches!(last(&ports, false, 5), Stands::Deadlocked(..)), "it sends no more");
         ports[0].doing = Doing::Gone;
         assert_eq!(last(&ports, false, 5), Stands::Terminated);
+        assert_eq!(last(&ports, true, 5), Stands::Running);
         assert_eq!(last(&[], false, 5), Stands::Running);
     }
 }

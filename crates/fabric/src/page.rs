@@ -168,10 +168,15 @@ impl Page {
         self.set(word::LOOKED, self.get(word::EVENTS));
     }
 
-    /// Frames are carried from now on. Daemons that hold frames back see either that, or find that
-    /// they are held back.
-    pub fn begin_carrying(&self) {
+    /// Frames are carried from now on; true where none is to be begun. A daemon that holds frames
+    /// back sees that some may be begun, or this finds that they are held back.
+    pub fn begin_carrying(&self) -> bool {
         self.word(word::BUSY).store(1, Ordering::SeqCst);
+        let is_held = self.is_held();
+        if is_held {
+            self.set(word::BUSY, 2);
+        }
+        is_held
     }
 
     pub fn end_carrying(&self) {
@@ -179,7 +184,7 @@ impl Page {
     }
 
     /// Whether the daemon wants no frame to be begun.
-    pub fn is_held(&self) -> bool {
+    fn is_held(&self) -> bool {
         let until_ns = self.word(word::HELD_UNTIL).load(Ordering::SeqCst);
         until_ns != 0 && flush::is_held(until_ns, monotonic_ns())
     }

@@ -85,7 +85,7 @@ pub struct View {
     pub head: Head,
     /// Frames that are under way from it.
     pub under_way: u64,
-    /// The head's numbers say that frames are carried, or there are too many peers.
+    /// Frames may be begun at this moment, or there are too many peers.
     pub is_unclear: bool,
 }
 
@@ -164,7 +164,7 @@ impl Port {
     /// What the port shows now; none if its page cannot be read.
     pub fn view(&mut self) -> Option<View> {
         let head = read_head(&self.page)?;
-        let (mut under_way, mut is_unclear) = (0_u64, head.is_busy);
+        let (mut under_way, mut is_unclear) = (0_u64, head.may_begin);
         is_unclear |= head.peers > PEERS_MAX as u64;
         for peer in self.peers(&head).into_iter().filter(|peer| peer.is_live) {
             let whom = (peer.socket, peer.rank);

@@ -4,8 +4,8 @@
 //! and got. Neither side may be misled by the other.
 //!
 //! Approach: a memfd with one word for each fact, which its writer alone writes. The daemon reads
-//! copies of the page and never maps it. Numbers that make no sense are taken for "computes" and for
-//! frames that are under way, or harm the port's own job alone.
+//! copies of the page and never maps it. Numbers that make no sense are taken for "computes" and
+//! for frames that are under way, or harm the port's own job alone.
 //!
 //! | bytes | field | writer |
 //! |---|---|---|

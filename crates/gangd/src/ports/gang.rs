@@ -132,7 +132,7 @@ impl Gang {
         is_settled
     }
 
-    /// What keeps a flush from its end, for the log.
+    /// The reason why a flush is not over, for the log.
     pub fn why_unsettled(&mut self) -> String {
         let of_port = |port: &mut Port| {
             let Some(View { head, under_way, .. }) = port.view() else {
@@ -188,7 +188,7 @@ impl Gang {
         Look { views, seen, stands: self.stands.clone(), is_settled }
     }
 
-    /// What is in the channels to all ports, by the places of these.
+    /// The contents of the channels to all ports, by the places of these.
     pub fn contents(&self, look: &Look) -> Vec<(usize, Held)> {
         let of_port = |(at, port): (usize, &Port)| {
             let view = look.views.get(at).and_then(Option::as_ref);

@@ -3,9 +3,9 @@
 //! Problem: the daemon flushes the port while the program computes, and decides whether the program
 //! waits for itself. It sees the page at any moment, between any two instructions.
 //!
-//! Approach: all words are written by the thread that holds the lock of the domain. Things that make
-//! a thread look again are counted before they are taken from a medium, and frames before they are
-//! sent. So a reader that finds the same numbers twice knows what held in between.
+//! Approach: all words are written by the thread that holds the lock of the domain. Things that
+//! make a thread look again are counted before they are taken from a medium, and frames before they
+//! are sent. So a reader that finds the same numbers twice knows what held in between.
 //!
 //! The ring for frames that the host holds, and three words, are the daemon's. A ring that makes no
 //! sense is left out; a moment until which frames are held back counts only if it is near.

@@ -9,6 +9,7 @@ use std::{
 
 use crate::{
     completion::fi,
+    member::Member,
     queue,
     settings::{Settings, Spin},
     slot::Slot,
@@ -18,6 +19,9 @@ use crate::{
 
 /// How long a port that closes waits for what it has sent, while the peers live.
 const CLOSE_MAX: Duration = Duration::from_secs(30);
+
+/// After such a time a thread that spins is one that waits, for the daemon.
+const SHOWN_AFTER: Duration = Duration::from_millis(1);
 
 pub struct Domain {
     state: Mutex<State>,
@@ -31,7 +35,15 @@ impl Domain {
     /// # Errors
     /// See [`State::new`].
     pub fn new(settings: Settings, log: Log) -> io::Result<Domain> {
-        let slot = settings.job.and_then(|job| match Slot::of_job(job) {
+        let Some(job) = settings.job else { return Domain::with_slot(settings, None, log) };
+        let mut member = match Member::of(job) {
+            Ok(member) => member,
+            Err(error) => {
+                log(false, &format!("waits as in a slot: {error}"));
+                return Domain::with_slot(settings, None, log);
+            }
+        };
+        let slot = match member.slot() {
             Ok(slot) => {
                 log(false, &format!("waits by the slot page of job {job}"));
                 Some(slot)
@@ -40,8 +52,23 @@ impl Domain {
                 log(false, &format!("waits as in a slot: {unknown}"));
                 None
             }
-        });
-        Domain::with_slot(settings, slot, log)
+        };
+        let key = match member.key() {
+            Ok(key) => key,
+            Err(error) => {
+                log(false, &format!("is not flushed by the daemon: {error}"));
+                return Domain::with_slot(settings, slot, log);
+            }
+        };
+        let domain =
+            Domain::with_slot(Settings { key: key.or(settings.key), ..settings }, slot, log)?;
+        let state = domain.lock();
+        match member.add_port(state.page.descriptor()) {
+            Ok(()) => (state.log)(false, &format!("is flushed by the daemon, in job {job}")),
+            Err(error) => (state.log)(false, &format!("is not flushed by the daemon: {error}")),
+        }
+        drop(state);
+        Ok(domain)
     }
 
     /// # Errors
@@ -80,10 +107,21 @@ impl Domain {
         mut is_there: impl FnMut(&mut State) -> bool,
     ) -> Result<(), i32> {
         let began = Instant::now();
+        // The daemon sees whether a message alone can end a wait, if it is no short one.
+        let mut is_shown = false;
+        let mut ends = |state: &mut State, is_shown: bool| {
+            let is_there = is_there(state);
+            match is_shown {
+                true if is_there => state.page.end_wait(),
+                true => state.found_nothing(),
+                false => {}
+            }
+            is_there
+        };
         loop {
             let mut state = self.lock();
             state.progress();
-            if is_there(&mut state) {
+            if ends(&mut state, is_shown) {
                 return Ok(());
             }
             let waited = began.elapsed();
@@ -91,7 +129,12 @@ impl Domain {
             if left == Some(Duration::ZERO) {
                 return Err(fi::EAGAIN);
             }
-            if self.spins(waited) {
+            let spins = self.spins(waited);
+            if timeout.is_none() && !is_shown && (!spins || waited >= SHOWN_AFTER) {
+                state.page.begin_wait();
+                is_shown = true;
+            }
+            if spins {
                 drop(state);
                 std::hint::spin_loop();
                 continue;
@@ -100,7 +143,7 @@ impl Domain {
             state.reader.fall_asleep();
             // Packets that came before are seen here, and later ones wake.
             state.progress();
-            if is_there(&mut state) {
+            if ends(&mut state, is_shown) {
                 state.reader.wake_up();
                 return Ok(());
             }
@@ -125,7 +168,10 @@ impl Domain {
 
     /// Threads that wait look again.
     pub fn wake(&self) {
-        let sleeping = self.lock().reader.sleeping();
+        let state = self.lock();
+        state.page.happened();
+        let sleeping = state.reader.sleeping();
+        drop(state);
         // SAFETY: the domain has the reader.
         unsafe { queue::wake_own(sleeping) };
     }
@@ -139,12 +185,15 @@ impl Domain {
             state.progress();
             state.look_after_peers();
             if state.is_flushed() {
+                state.page.close();
                 return;
             }
             drop(state);
             thread::sleep(Duration::from_micros(50));
         }
-        (self.lock().log)(true, "closed, though peers have not taken all that was sent");
+        let state = self.lock();
+        state.page.close();
+        (state.log)(true, "closed, though peers have not taken all that was sent");
     }
 }
 

@@ -8,6 +8,7 @@
 //!   `gang_net::Channel`.
 //! - [`matching`], [`completion`]: which message goes to which receive, and what has ended.
 //! - [`state`], with [`peer`], [`sending`], [`receiving`], [`progress`]: a port and all it does.
+//! - [`page`], [`member`]: what the daemon of the host sees of a port, and what it gives it.
 //! - [`slot`], [`spin`]: whether a thread that waits spins, and for how long.
 //! - [`domain`], `calls`: the lock, threads that wait, and the interface for C.
 //!
@@ -22,7 +23,9 @@ pub mod completion;
 pub mod copy;
 pub mod domain;
 pub mod matching;
+pub mod member;
 pub mod packet;
+pub mod page;
 pub mod peer;
 pub mod progress;
 pub mod queue;

@@ -96,6 +96,11 @@ impl<R, M> Lists<R, M> {
         self.posted.remove(at)
     }
 
+    /// The sender that each receive waits for; none: any.
+    pub fn wanted(&self) -> impl Iterator<Item = Option<Source>> + '_ {
+        self.posted.iter().map(|(wanted, _)| wanted.source)
+    }
+
     /// Senders that receives wait for.
     pub fn awaited(&self) -> impl Iterator<Item = Source> + '_ {
         self.posted.iter().filter_map(|(wanted, _)| wanted.source)

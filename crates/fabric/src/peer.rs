@@ -2,12 +2,13 @@
 
 use std::{collections::VecDeque, net::SocketAddr};
 
-use gang_net::{Channel, Config, Key, Rank};
+use gang_net::{Channel, Config, Key, Numbers, Rank};
 
 use crate::{
     address::{self, Address},
     completion::{Completion, fi},
     packet::{Head, Kind},
+    page::Page,
     queue::Writer,
     settings::Medium,
     spans::{Span, Spans},
@@ -55,6 +56,28 @@ pub struct Way {
     pub is_known: bool,
     /// Sends that end once the peer has so many messages of ours.
     pub unacknowledged: VecDeque<(u64, Ended)>,
+    key: Key,
+    rank: Rank,
+    /// The number of the peer's port; 0 where it has not said.
+    port: u64,
+    /// The entry in the page, and what stands there.
+    entry: Entry,
+}
+
+/// The entry of a channel in the port's page.
+#[derive(Debug, Default)]
+enum Entry {
+    #[default]
+    New,
+    /// The page has no room for it.
+    None,
+    At {
+        place: usize,
+        numbers: Numbers,
+        is_live: bool,
+        key: Key,
+        port: u64,
+    },
 }
 
 /// A packet that waits for room, and the send that ends with it.
@@ -101,8 +124,51 @@ fn channel(key: Key, own: u64, peer: Rank) -> Channel {
 }
 
 impl Way {
-    fn new(channel: Channel, to: SocketAddr, is_known: bool) -> Way {
-        Way { channel, to, is_known, unacknowledged: VecDeque::new() }
+    fn new(channel: Channel, to: SocketAddr, key: Key, rank: Rank) -> Way {
+        let (unacknowledged, entry) = (VecDeque::new(), Entry::New);
+        Way { channel, to, is_known: false, unacknowledged, key, rank, port: 0, entry }
+    }
+
+    /// The peer has said who it is.
+    fn know(&mut self, port: u64, key: Key) {
+        self.channel.set_peer_key(key);
+        (self.is_known, self.port, self.key) = (true, port, key);
+    }
+
+    /// The page says of the channel what holds.
+    pub fn publish(&mut self, page: &mut Page, is_dead: bool) {
+        let new = self.channel.numbers();
+        let (is_live_now, key_now, port_now) = (!is_dead, self.key, self.port);
+        match &mut self.entry {
+            Entry::None => return,
+            Entry::At { place, numbers, is_live, key, port }
+                if (*is_live, *key, *port) == (is_live_now, key_now, port_now) =>
+            {
+                if *numbers != new {
+                    page.set_numbers(*place, numbers, &new);
+                    *numbers = new;
+                }
+                return;
+            }
+            Entry::New | Entry::At { .. } => {}
+        }
+        let place = match self.entry {
+            Entry::At { place, .. } => Some(place),
+            _ => page.add_peer(),
+        };
+        let Some(place) = place else {
+            self.entry = Entry::None;
+            return;
+        };
+        let (socket, rank) = (self.to, self.rank);
+        let (port, key, is_live, numbers) = (port_now, key_now, is_live_now, new);
+        page.set_peer(place, &gang_net::port::Peer { socket, rank, port, key, is_live, numbers });
+        self.entry = Entry::At { place, numbers, is_live, key, port };
+    }
+
+    /// Another channel counts for the peer from now on.
+    fn leave(mut self, page: &mut Page) {
+        self.publish(page, true);
     }
 }
 
@@ -177,9 +243,11 @@ impl State {
         let is_none = matches!(link, Link::Nothing);
         (self.log)(is_none, &format!("{whom}: {why}"));
         if let (Link::Udp, None, Some(to)) = (&link, &self.peers[at].way, address.socket) {
-            let mut channel = channel(self.own.key, self.own.port, rank(address.port));
-            channel.set_peer_key(address.key);
-            self.peers[at].way = Some(Way::new(channel, to, true));
+            let rank = rank(address.port);
+            let channel = channel(self.own.key, self.own.port, rank);
+            let mut way = Way::new(channel, to, address.key, rank);
+            way.know(address.port, address.key);
+            self.peers[at].way = Some(way);
             self.by_socket.insert(to, at);
             self.ways.push(at);
         }
@@ -233,17 +301,33 @@ impl State {
         Head { source, kind, is_tagged, has_data, from, to, tag: 0, data: 0 }
     }
 
+    /// Hands a packet to the medium of a peer; false where that has no room.
+    ///
+    /// # Safety
+    /// `payload` may be read.
+    pub unsafe fn push(&mut self, at: usize, head: Head, payload: &Spans) -> bool {
+        if matches!(self.peers[at].link, Link::Udp) {
+            // Until frames are carried next, which counts again.
+            self.page.set_backlog(1);
+        }
+        // SAFETY: the caller vouches for it.
+        let is_sent = unsafe { self.peers[at].push(head, payload) };
+        if is_sent {
+            self.page.sent();
+        }
+        is_sent
+    }
+
     /// Sends a packet of our own, now or when there is room.
     pub fn post(&mut self, at: usize, packet: Packet) {
-        let peer = &mut self.peers[at];
-        if peer.is_dead {
+        if self.peers[at].is_dead {
             return;
         }
         // SAFETY: the payload is the packet's own.
-        let is_sent = peer.waiting.is_empty()
-            && unsafe { peer.push(packet.head, &spans_of(&packet.payload)) };
+        let is_sent = self.peers[at].waiting.is_empty()
+            && unsafe { self.push(at, packet.head, &spans_of(&packet.payload)) };
         if !is_sent {
-            peer.waiting.push_back(packet);
+            self.peers[at].waiting.push_back(packet);
             self.is_busy(at);
         }
     }
@@ -252,6 +336,7 @@ impl State {
     pub fn is_busy(&mut self, at: usize) {
         if !std::mem::replace(&mut self.peers[at].is_busy, true) {
             self.busy.push(at);
+            self.page.set_waiting(self.busy.len());
         }
     }
 
@@ -277,9 +362,10 @@ impl State {
         self.ways.retain(|&it| it != unknown);
         self.ways.push(at);
         let mut way = way;
-        way.channel.set_peer_key(address.key);
-        way.is_known = true;
-        self.peers[at].way = Some(way);
+        way.know(address.port, address.key);
+        if let Some(other) = self.peers[at].way.replace(way) {
+            other.leave(&mut self.page);
+        }
         Some(self.connect(address))
     }
 
@@ -291,7 +377,7 @@ impl State {
             return None;
         }
         let channel = channel(self.own.key, self.own.port, peer);
-        let way = Way::new(channel, from, false);
+        let way = Way::new(channel, from, self.own.key, peer);
         self.peers.push(Peer::new(None, Link::Nothing, Some(way)));
         let at = self.peers.len() - 1;
         self.by_socket.insert(from, at);

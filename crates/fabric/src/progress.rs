@@ -1,10 +1,16 @@
 //! Progress: packets that have come, packets that wait, frames, and whether peers live.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use gang_net::{Frame, Refused};
 
-use crate::{address, packet::Head, queue::Next, spans::Foreign, state::State, udp::Came};
+use crate::{
+    address, packet::Head, page::Awaited, queue::Next, spans::Foreign, state::State, udp::Came,
+};
 
 /// Packets and frames that are taken in one go.
 const AT_ONCE: usize = 64;
@@ -40,30 +46,84 @@ impl State {
             match self.reader.look() {
                 Next::Nothing => return,
                 Next::Packet(head, payload) => {
+                    self.page.takes();
                     self.arrive(None, head, payload);
-                    self.reader.done();
+                    self.done();
                 }
                 // See `look_after_peers`, which knows whether the process lives.
                 Next::Claimed { .. } => return,
-                Next::Nonsense => self.refused += 1,
+                Next::Nonsense => {
+                    self.refused += 1;
+                    self.page.set_position(self.reader.position());
+                }
             }
         }
+    }
+
+    /// The cell at the head of the queue is free.
+    fn done(&mut self) {
+        self.reader.done();
+        self.page.set_position(self.reader.position());
+    }
+
+    /// A thread that waits found nothing for itself.
+    pub fn found_nothing(&mut self) {
+        if self.page.is_new() {
+            let awaited = self.awaited();
+            self.page.publish_awaited(&awaited);
+        }
+        self.page.looked();
+    }
+
+    /// A program that polls found nothing.
+    pub fn polled(&mut self) {
+        if self.page.polled() {
+            let awaited = self.awaited();
+            self.page.publish_awaited(&awaited);
+        }
+    }
+
+    /// The ports of which a packet may end what is under way here.
+    fn awaited(&self) -> Awaited {
+        let mut ports = BTreeSet::new();
+        for endpoint in self.endpoints.iter().flatten() {
+            for source in endpoint.tagged.wanted().chain(endpoint.plain.wanted()) {
+                match source {
+                    Some(source) => drop(ports.insert(source.port)),
+                    None => return Awaited::Any,
+                }
+            }
+        }
+        let sends = self.sends.things().map(|sending| sending.peer);
+        let peers = sends.chain(self.receives.things().map(|receiving| receiving.peer));
+        for at in peers {
+            match self.peers[at].address {
+                Some(address) => drop(ports.insert(address.port)),
+                None => return Awaited::Any,
+            }
+        }
+        // A thread without anything under way waits for a signal, which no port sends.
+        if ports.is_empty() { Awaited::Any } else { Awaited::Of(ports) }
     }
 
     /// Takes frames from the socket, and sends what channels have to send.
     pub fn carry(&mut self) {
         let Some(mut socket) = self.socket.take() else { return };
+        let is_held = self.page.begin_carrying();
+        // Frames that the host holds came before those in the socket.
+        while let Some((from, frame)) = self.page.take_spilled() {
+            self.arrive_frame(from, &frame);
+        }
+        if self.page.has_errors() {
+            while let Some(address) = socket.next_refused() {
+                self.is_refused(address);
+            }
+        }
         for _ in 0..AT_ONCE {
             match socket.receive() {
                 Came::Nothing => break,
                 Came::Frame(from, bytes) => self.arrive_frame(from, bytes),
-                Came::Refused(address) => {
-                    if let Some(&at) = self.by_socket.get(&address) {
-                        let text = format!("nobody has a socket at {address} any more");
-                        (self.log)(false, &text);
-                        self.bury(at);
-                    }
-                }
+                Came::Refused(address) => self.is_refused(address),
                 Came::Other(error) => {
                     (self.log)(false, &format!("UDP: {error}"));
                     break;
@@ -72,22 +132,44 @@ impl State {
         }
         self.end_acknowledged();
         let now_ns = self.now_ns();
+        let mut backlog = 0;
         let mut frame = Vec::new();
         for n in 0..self.ways.len() {
             let peer = &mut self.peers[self.ways[n]];
-            let Some(way) = peer.way.as_mut().filter(|way| way.is_known && !peer.is_dead) else {
+            let is_dead = peer.is_dead;
+            let Some(way) = peer.way.as_mut() else { continue };
+            way.publish(&mut self.page, is_dead);
+            if is_dead || !way.is_known {
                 continue;
-            };
+            }
+            if is_held {
+                way.channel.hold()
+            } else {
+                way.channel.go_on()
+            }
             for _ in 0..FRAMES_AT_ONCE {
                 frame.clear();
                 if !way.channel.poll(now_ns, &mut frame) {
                     break;
                 }
+                // The daemon knows of a frame before it is on its way.
+                way.publish(&mut self.page, is_dead);
                 socket.send(way.to, &frame);
             }
+            backlog += usize::from(way.channel.backlog() > 0);
         }
+        self.page.set_backlog(backlog);
         socket.release_all();
+        self.page.end_carrying();
         self.socket = Some(socket);
+    }
+
+    /// A frame came to nobody.
+    fn is_refused(&mut self, address: SocketAddr) {
+        if let Some(&at) = self.by_socket.get(&address) {
+            (self.log)(false, &format!("nobody has a socket at {address} any more"));
+            self.bury(at);
+        }
     }
 
     /// Ends sends that peers elsewhere have acknowledged.
@@ -107,7 +189,11 @@ impl State {
         }
     }
 
-    fn arrive_frame(&mut self, from: std::net::SocketAddr, bytes: &[u8]) {
+    fn arrive_frame(&mut self, from: SocketAddr, bytes: &[u8]) {
+        // The daemon wakes threads that wait for the socket, by a frame from the port to itself.
+        if self.own.socket == Some(from) {
+            return;
+        }
         let Ok(frame) = Frame::read(bytes) else {
             self.refused += 1;
             return;
@@ -130,6 +216,7 @@ impl State {
         // The first packet may say who the peer is, and move the channel there.
         let mut at = at;
         while let Some(bytes) = self.peers[at].way.as_mut().and_then(|way| way.channel.take()) {
+            self.page.takes();
             match Head::from_bytes(&bytes) {
                 Some((head, payload)) => self.arrive(Some(at), head, Foreign::of(payload)),
                 None => self.refused += 1,
@@ -153,7 +240,7 @@ impl State {
         self.reader.repair();
         if let Next::Claimed { pid } = self.reader.look() {
             if address::started(pid).is_none() {
-                self.reader.done();
+                self.done();
             }
         }
         self.meet_awaited();
@@ -170,8 +257,9 @@ impl State {
             (self.log)(false, &format!("process {} has ended", address.pid));
             // Packets that it had written before come first.
             while let Next::Packet(head, payload) = self.reader.look() {
+                self.page.takes();
                 self.arrive(None, head, payload);
-                self.reader.done();
+                self.done();
             }
             self.bury(at);
         }

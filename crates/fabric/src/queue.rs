@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-use gang_net::Key;
+use gang_net::{Key, port::queue as layout};
 
 use crate::{
     packet::{HEAD, Head, PAYLOAD_MAX},
@@ -46,6 +46,11 @@ const STRIDE: usize = 65 * 64;
 const BODY: usize = 8 + HEAD;
 const LENGTH: usize = FIRST + CELLS as usize * STRIDE;
 const _: () = assert!(BODY + PAYLOAD_MAX <= STRIDE && CELLS.is_power_of_two());
+// The daemon looks into queues, too.
+const _: () = {
+    assert!(FIRST == layout::FIRST && STRIDE == layout::STRIDE && CELLS == layout::CELLS);
+    assert!(BODY == layout::PACKET + layout::PACKET_HEAD && PAYLOAD_MAX == layout::PAYLOAD_MAX);
+};
 
 /// Attempts of a writer to claim a cell, while others are faster.
 const ATTEMPTS: u32 = 1_000;
@@ -162,6 +167,11 @@ impl Reader {
         let free = word(self.position / CELLS + 1, State::Free);
         self.region.word(cell(self.position)).store(free, Ordering::Release);
         self.position += 1;
+    }
+
+    /// The position of the head, from 0 on.
+    pub fn position(&self) -> u64 {
+        self.position
     }
 
     /// Makes the tail one that writers can use, if it is not. To be called now and then.

@@ -98,15 +98,14 @@ impl State {
             self.carry_if(at);
             return Ok(());
         }
-        let peer = &mut self.peers[at];
+        let is_free = self.peers[at].waiting.is_empty();
         // SAFETY: the caller vouches for the memory.
-        let is_sent = peer.waiting.is_empty() && unsafe { peer.push(head, &send.spans) };
-        if is_sent {
+        if is_free && unsafe { self.push(at, head, &send.spans) } {
             self.taken(at, ended);
         } else {
             // SAFETY: as above.
             let payload = unsafe { send.spans.to_vec() };
-            peer.waiting.push_back(Packet { head, payload, ended: Some(ended) });
+            self.peers[at].waiting.push_back(Packet { head, payload, ended: Some(ended) });
             self.is_busy(at);
         }
         self.carry_if(at);
@@ -136,15 +135,15 @@ impl State {
         });
         // Reports of ends may have made others busy.
         self.busy.extend(busy);
+        self.page.set_waiting(self.busy.len());
     }
 
     /// True if something is left.
     fn send_waiting_to(&mut self, at: usize) -> bool {
         while let Some(packet) = self.peers[at].waiting.pop_front() {
-            let peer = &mut self.peers[at];
             // SAFETY: the payload is the packet's own.
-            if !unsafe { peer.push(packet.head, &spans_of(&packet.payload)) } {
-                peer.waiting.push_front(packet);
+            if !unsafe { self.push(at, packet.head, &spans_of(&packet.payload)) } {
+                self.peers[at].waiting.push_front(packet);
                 return true;
             }
             if let Some(ended) = packet.ended {
@@ -172,7 +171,7 @@ impl State {
         let mut head = self.head(Kind::Part, stream.from, stream.to);
         (head.tag, head.data) = (stream.receive, stream.offset as u64);
         // SAFETY: the send has not ended, so that its memory may be read.
-        if !unsafe { self.peers[at].push(head, &part) } {
+        if !unsafe { self.push(at, head, &part) } {
             return Sent::NoRoom;
         }
         let offset = stream.offset + length;

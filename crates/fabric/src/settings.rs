@@ -33,6 +33,8 @@ pub struct Settings {
     pub spin: Spin,
     /// The job of the program.
     pub job: Option<i64>,
+    /// The rank that a launcher gave the process.
+    pub rank: Option<u32>,
     /// The address of this host for other hosts.
     pub ip: Option<IpAddr>,
     pub faults: Faults,
@@ -66,6 +68,16 @@ impl std::error::Error for Odd {}
 
 const KEY: &str = "GANG_NET_KEY";
 
+/// Where launchers say which rank a process is: Open MPI, PMIx, MPICH and Intel MPI, Slurm.
+const RANKS: [&str; 4] = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"];
+
+/// A key of 32 hexadecimal digits.
+pub fn key_of(text: &str) -> Option<Key> {
+    let is_key = text.len() == 32 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let key = is_key.then(|| u128::from_str_radix(text, 16).ok()).flatten()?;
+    Some(Key(key.to_be_bytes()))
+}
+
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
@@ -74,6 +86,7 @@ impl Default for Settings {
             may_copy: true,
             spin: Spin::Measured,
             job: None,
+            rank: None,
             ip: None,
             faults: Faults::default(),
         }
@@ -100,9 +113,7 @@ impl Settings {
                 None => Ok(()),
             };
         read(KEY, "32 hexadecimal digits", &|settings, text| {
-            let is_key = text.len() == 32 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
-            let key = is_key.then(|| u128::from_str_radix(text, 16).ok()).flatten()?;
-            settings.key = Some(Key(key.to_be_bytes()));
+            settings.key = Some(key_of(text)?);
             Some(())
         })?;
         read("GANG_NET_MEDIUM", "auto, shm or udp", &|settings, text| {
@@ -148,6 +159,7 @@ impl Settings {
         })?;
         // Not odd, whatever it is: the variable is no setting of this provider.
         settings.job = value("GANG_JOB").and_then(|job| job.parse().ok());
+        settings.rank = RANKS.iter().find_map(|&name| value(name)?.parse().ok());
         Ok(settings)
     }
 }
@@ -170,6 +182,7 @@ mod tests {
         assert_eq!(one("GANG_NET_WAIT", "7").unwrap().spin, brief);
         assert_eq!(one("GANG_JOB", "42").unwrap().job, Some(42));
         assert_eq!(one("GANG_JOB", "none").unwrap().job, None);
+        assert_eq!(one("PMI_RANK", "3").unwrap().rank, Some(3));
         assert_eq!(one("GANG_NET_MEDIUM", "udp").unwrap().medium, Medium::Udp);
         let faults = one("GANG_NET_FAULTS", "loss=1,reorder=5").unwrap().faults;
         assert_eq!(faults, Faults { loss: 0.01, reorder: 0.05 });

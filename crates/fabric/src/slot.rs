@@ -12,7 +12,7 @@
 
 use std::{fmt, fs::File, io, path::Path, sync::atomic::Ordering};
 
-use gang_protocol::{client::Client, error::ClientError, paths::Surroundings};
+use gang_protocol::error::ClientError;
 
 use crate::region::Region;
 
@@ -51,18 +51,6 @@ impl fmt::Display for Unknown {
 impl std::error::Error for Unknown {}
 
 impl Slot {
-    /// Asks the daemon once for the page of a job.
-    ///
-    /// # Errors
-    /// No daemon answers, the daemon has no such job, or the page cannot be mapped.
-    pub fn of_job(job: i64) -> Result<Slot, Unknown> {
-        // The page holds no number of a process, so the daemon may be outside of a container.
-        let mut client =
-            Client::find_beyond(&Surroundings::of_this_process()).map_err(Unknown::Daemon)?;
-        let path = client.slot_page(job).map_err(Unknown::Daemon)?;
-        Slot::open(Path::new(&path)).map_err(|error| Unknown::Page(path, error))
-    }
-
     /// # Errors
     /// The file cannot be mapped, or is no slot page of this version.
     pub fn open(path: &Path) -> io::Result<Slot> {

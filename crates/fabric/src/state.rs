@@ -12,6 +12,7 @@ use crate::{
     completion::{Completion, Counter, Queue, fi},
     matching::{Lists, Source},
     packet::Offer,
+    page::Page,
     peer::{Ended, Peer},
     queue::Reader,
     settings::{Medium, Settings},
@@ -29,6 +30,8 @@ pub struct State {
     pub began: Instant,
     /// The port's own address, as of its endpoint 0.
     pub own: Address,
+    /// The page that the daemon sees.
+    pub page: Page,
     pub reader: Reader,
     pub socket: Option<Socket>,
 
@@ -224,12 +227,16 @@ impl State {
             key,
             socket: socket.as_ref().map(Socket::address).transpose()?,
         };
+        let page = Page::new(own.port, key)?;
+        let socket_descriptor = socket.as_ref().map(Socket::descriptor);
+        page.describe(Some(own.descriptor as i32), socket_descriptor, settings.rank);
         let now = Instant::now();
         Ok(State {
             settings,
             log,
             began: now,
             own,
+            page,
             reader,
             socket,
             peers: Vec::new(),
@@ -284,6 +291,7 @@ impl State {
 
     /// Reports an operation to the queue and the counter that are bound for it.
     pub fn report(&mut self, bound: Bound, reports: bool, completion: Completion) {
+        self.page.happened();
         if let Some(counter) = bound.counter.and_then(|it| self.counter(it).ok()) {
             match completion.error {
                 0 => counter.value += 1,

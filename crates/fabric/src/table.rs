@@ -43,6 +43,10 @@ impl<T> Table<T> {
         of.1.take()
     }
 
+    pub fn things(&self) -> impl Iterator<Item = &T> {
+        self.places.iter().filter_map(|(_, thing)| thing.as_ref())
+    }
+
     /// Numbers of the things of which it holds.
     pub fn numbers(&self, is_it: impl Fn(&T) -> bool) -> Vec<u64> {
         let numbered = self.places.iter().enumerate();

@@ -119,6 +119,11 @@ impl Socket {
         }
     }
 
+    /// The next address at which nobody took a frame; none where no error of that kind is left.
+    pub fn next_refused(&self) -> Option<SocketAddr> {
+        self.refused()
+    }
+
     /// To whom a frame was sent that nobody took, from the queue of errors.
     fn refused(&self) -> Option<SocketAddr> {
         // SAFETY: all zero is a value of these.

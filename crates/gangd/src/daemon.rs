@@ -24,6 +24,7 @@ use crate::{
     history::{Ended, History},
     life::{jobs::Jobs, prover::Prover},
     measure::measuring::Measuring,
+    ports::Ports,
     serve::command_lines::CommandLines,
     settings::{InForce, Settings},
     slurm::Accounts,
@@ -45,6 +46,8 @@ pub struct Daemon {
     /// Hears of jobs that have ended.
     pub ended: EndedJobs,
     pub measuring: Measuring,
+    /// Ports by which programs of jobs send messages.
+    pub ports: Ports,
     /// Keeps the program that proves jobs of policy `auto`.
     pub prover: Prover,
     pub command_lines: CommandLines,

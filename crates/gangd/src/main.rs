@@ -13,6 +13,7 @@ mod history;
 mod life;
 mod manual;
 mod measure;
+mod ports;
 mod run;
 mod serve;
 mod settings;

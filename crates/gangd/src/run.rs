@@ -42,6 +42,7 @@ use crate::{
     history::History,
     life::{job_ids::JobIds, jobs::Jobs, prover::Prover},
     measure::measuring::Measuring,
+    ports::Ports,
     serve::{
         command_lines::CommandLines,
         connections::{self, Clients},
@@ -150,6 +151,7 @@ pub fn run(
         jobs: Jobs::new(cgroups, watch.clone(), JobIds::of(socket, last), store),
         ended: EndedJobs::new(history),
         measuring: Measuring::default(),
+        ports: Ports::default(),
         prover: Prover::default(),
         command_lines: CommandLines::default(),
         checks: Checks::default(),
@@ -216,6 +218,11 @@ pub fn run(
         .name("strays".into())
         .spawn(move || lowering.lower_strays(&to_lower))
         .context("cannot start the thread that lowers strays")?;
+    let flushing = daemon.clone();
+    let flusher = std::thread::Builder::new()
+        .name("flusher".into())
+        .spawn(move || flushing.flush_ports())
+        .context("cannot start the thread that flushes ports")?;
     let (stop, reload) = (&stop_receiver, &reload);
     let waiting = Waiting { daemon: &daemon, watch: &watch, listener: &listener, stop, reload };
     waiting.wait(&thread, &clients, args, &pulse)?;
@@ -225,7 +232,7 @@ pub fn run(
     let _ = sd_notify::notify(false, &[NotifyState::Stopping]);
     drop(listener);
     drop(status_file);
-    end(&daemon, thread, [mover, lowerer], guardian_keeper, lock);
+    end(&daemon, thread, [mover, lowerer, flusher], guardian_keeper, lock);
     Ok(())
 }
 
@@ -393,11 +400,12 @@ impl Waiting<'_> {
 fn end(
     daemon: &Arc<Daemon>,
     conductor: JoinHandle<()>,
-    helpers: [JoinHandle<()>; 2],
+    helpers: [JoinHandle<()>; 3],
     guardian_keeper: GuardianKeeper,
     lock: SocketLock,
 ) {
     daemon.ended.close_accounts();
+    daemon.ports.close();
     daemon.cluster.get().into_iter().for_each(Cluster::close);
     daemon.conductor.stop();
     let _ = conductor.join();

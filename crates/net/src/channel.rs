@@ -13,6 +13,11 @@
 //! all that it has sent are acknowledged; nobody has to take a message for that, since credits are
 //! given for what there is room for.
 //!
+//! A program that does not call acknowledges nothing, and its host holds what comes for it. Then
+//! the daemon of that host sends a *receipt*. A receipt ends a flush as an acknowledgement does,
+//! and nothing else: frames are kept, and sent again, until the program itself has acknowledged
+//! them.
+//!
 //! The time until a frame is sent again follows RFC 6298: four deviations beyond the mean of the
 //! round trips of frames that were sent once, doubled with each turn, within bounds. It goes on for
 //! ever: whether the peer lives is known by others.
@@ -26,7 +31,7 @@ use std::{
     fmt,
 };
 
-use crate::{Flags, Frame, Header, Key, Rank};
+use crate::{Flags, Frame, Header, Key, Rank, flush::Numbers};
 
 /// Bits that say which frames came after one that did not.
 const SEEN: u64 = 64;
@@ -153,6 +158,8 @@ pub struct Channel {
     /// From number `acknowledged` on.
     sent: VecDeque<Sent>,
     acknowledged: u64,
+    /// The peer's host holds all frames below this number.
+    receipted: u64,
     /// The peer has room for frames below this number.
     credit: u64,
     is_held: bool,
@@ -169,8 +176,9 @@ pub struct Channel {
     ready: VecDeque<(Vec<u8>, u64)>,
     ready_frames: u64,
     granted: u64,
-    /// The credit that the peer was sent last.
+    /// The credit that the peer was sent last, and the acknowledgement.
     advertised: u64,
+    answered: u64,
     owes_answer: bool,
 }
 
@@ -187,6 +195,7 @@ impl Channel {
             waiting: VecDeque::new(),
             sent: VecDeque::new(),
             acknowledged: 0,
+            receipted: 0,
             credit: config.window,
             is_held: false,
             asked_ns: None,
@@ -198,6 +207,7 @@ impl Channel {
             ready_frames: 0,
             granted: config.window,
             advertised: config.window,
+            answered: 0,
             owes_answer: false,
         }
     }
@@ -255,9 +265,21 @@ impl Channel {
         self.is_held = false;
     }
 
-    /// Nothing that this end has sent is on its way, or without an answer.
+    /// Nothing that this end has sent is on its way, or without an answer of the peer itself.
     pub fn is_flushed(&self) -> bool {
         self.sent.is_empty()
+    }
+
+    /// The numbers of this end's frames, as a host needs them for a flush.
+    pub fn numbers(&self) -> Numbers {
+        Numbers {
+            next: self.next(),
+            acknowledged: self.acknowledged,
+            receipted: self.receipted,
+            expected: self.expected,
+            seen: self.seen(),
+            answered: self.answered,
+        }
     }
 
     /// Nothing is on its way from this end, waits to be sent, or waits to be taken.
@@ -273,6 +295,9 @@ impl Channel {
     pub fn receive(&mut self, now_ns: u64, frame: &Frame<'_>) -> Result<(), Refused> {
         let received = self.check(frame);
         match received {
+            Ok(()) if frame.header.flags.is_receipt => {
+                self.receipted = self.receipted.max(frame.header.acknowledged);
+            }
             Ok(()) => {
                 self.learn(now_ns, &frame.header);
                 self.keep(frame);
@@ -444,15 +469,21 @@ impl Channel {
         self.counts.frames_sent += 1;
         let sequence = self.acknowledged + at as u64;
         let Part { payload, ends_message } = self.sent[at].part.clone();
-        let flags = Flags { is_data: true, ends_message, asks: false };
+        let flags = Flags { is_data: true, ends_message, ..Flags::default() };
         self.write(flags, sequence, &payload, out);
+    }
+
+    /// Of the frames after the first that has not come, which have come, bit by bit.
+    fn seen(&self) -> u64 {
+        let first = self.expected + 1;
+        let seen = self.early.range(first..first + SEEN);
+        seen.fold(0, |bits, (number, _)| bits | 1 << (number - first))
     }
 
     fn write(&mut self, flags: Flags, sequence: u64, payload: &[u8], out: &mut Vec<u8>) {
         (self.owes_answer, self.advertised) = (false, self.granted);
-        let first = self.expected + 1;
-        let seen = self.early.range(first..first + SEEN);
-        let seen = seen.fold(0, |bits, (number, _)| bits | 1 << (number - first));
+        self.answered = self.expected;
+        let seen = self.seen();
         let (from, to, key) = (self.from, self.to, self.peer_key);
         let (acknowledged, credit) = (self.expected, self.granted);
         let header = Header { flags, key, from, to, sequence, acknowledged, seen, credit };

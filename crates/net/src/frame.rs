@@ -13,7 +13,9 @@
 //! | 48–55 | of those after it, bit for bit, which have come |
 //! | 56–63 | frames below this number may be sent |
 //!
-//! Numbers are little-endian.
+//! Numbers are little-endian. The flags are 1 for a part of a message, 2 where the message ends
+//! with it, 4 where credit is asked for, and 8 for a *receipt*: the daemon of a host sends it for a
+//! port whose program does not call. It says which frames the host holds for the program.
 //!
 //! A frame can be put on the medium by anybody, and say anything. So a reader takes nothing on
 //! trust: lengths are compared with what came, and a [`Channel`](crate::Channel) compares key and
@@ -48,7 +50,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The kinds of a frame; each is an acknowledgement besides.
+/// The kinds of a frame; each but a receipt is an acknowledgement besides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
     /// It has a part of a message, and a number of its own.
@@ -57,18 +59,23 @@ pub struct Flags {
     pub ends_message: bool,
     /// The sender wants to know how many frames it may send.
     pub asks: bool,
+    /// The host of the sender speaks, and not its program: `acknowledged` and `seen` say which
+    /// frames the host holds for the program. Nothing else of the frame means anything.
+    pub is_receipt: bool,
 }
 
 impl Flags {
     const DATA: u8 = 1;
     const ENDS: u8 = 2;
     const ASKS: u8 = 4;
+    const RECEIPT: u8 = 8;
 
     fn to_byte(self) -> u8 {
         let bit = |is_set, bit| if is_set { bit } else { 0 };
         bit(self.is_data, Flags::DATA)
             | bit(self.ends_message, Flags::ENDS)
             | bit(self.asks, Flags::ASKS)
+            | bit(self.is_receipt, Flags::RECEIPT)
     }
 
     fn from_byte(byte: u8) -> Option<Flags> {
@@ -76,8 +83,11 @@ impl Flags {
             is_data: byte & Flags::DATA != 0,
             ends_message: byte & Flags::ENDS != 0,
             asks: byte & Flags::ASKS != 0,
+            is_receipt: byte & Flags::RECEIPT != 0,
         };
-        (flags.to_byte() == byte && (flags.is_data || !flags.ends_message)).then_some(flags)
+        let is_one_kind = !flags.is_receipt || byte == Flags::RECEIPT;
+        let is_known = flags.to_byte() == byte && is_one_kind;
+        (is_known && (flags.is_data || !flags.ends_message)).then_some(flags)
     }
 }
 
@@ -207,7 +217,7 @@ mod tests {
 
     fn header() -> Header {
         Header {
-            flags: Flags { is_data: true, ends_message: true, asks: false },
+            flags: Flags { is_data: true, ends_message: true, ..Flags::default() },
             key: Key([7; 16]),
             from: Rank(1),
             to: Rank(2),
@@ -248,9 +258,19 @@ mod tests {
         assert_eq!(with(2, 9), Malformed::Version { found: 9 });
         assert_eq!(with(3, 0x80), Malformed::Flags { found: 0x80 });
         assert_eq!(with(3, 2), Malformed::Flags { found: 2 }, "nothing ends without a part");
+        assert_eq!(with(3, 9), Malformed::Flags { found: 9 }, "a receipt has no part");
+        assert_eq!(with(3, 8), Malformed::Payload);
         assert_eq!(with(3, 0), Malformed::Payload);
         assert_eq!(with(4, 4), Malformed::Length { said: 4, bytes: 3 });
         assert_eq!(Frame::read(&good[..66]), Err(Malformed::Length { said: 3, bytes: 2 }));
+    }
+
+    #[test]
+    fn receipt_comes_as_it_went() {
+        let flags = Flags { is_receipt: true, ..Flags::default() };
+        let written = bytes(Header { flags, ..header() }, &[]);
+        assert_eq!((written.len(), written[3]), (HEADER, 8));
+        assert_eq!(Frame::read(&written).unwrap().header.flags, flags);
     }
 
     #[test]

@@ -374,3 +374,27 @@ fn each_end_may_have_a_key_of_its_own() {
     carry_all(&mut b, &mut a, 0);
     assert_eq!(a.counts().messages_acknowledged, 1);
 }
+
+#[test]
+fn receipt_ends_a_flush_and_no_message() {
+    let mut sender = Channel::new(Config::default(), KEY, Rank(0), Rank(1));
+    sender.send(b"held").unwrap();
+    let mut out = Vec::new();
+    assert!(sender.poll(0, &mut out) && sender.numbers().under_way(0) == 1);
+    let flags = Flags { is_receipt: true, ..Flags::default() };
+    let (key, from, to) = (KEY, Rank(1), Rank(0));
+    let header = Header { flags, key, from, to, sequence: 0, acknowledged: 1, seen: 0, credit: 0 };
+    let receive = |sender: &mut Channel, header| sender.receive(1, &Frame { header, payload: &[] });
+    let beyond = Header { acknowledged: 2, ..header };
+    assert_eq!(receive(&mut sender, beyond), Err(Refused::Acknowledgement));
+    let forged = Header { key: Key([8; 16]), ..header };
+    assert_eq!(receive(&mut sender, forged), Err(Refused::Key));
+    receive(&mut sender, header).unwrap();
+    assert_eq!(sender.numbers().under_way(0), 0);
+    assert!(!sender.is_flushed(), "the program itself has not got it");
+    assert_eq!(sender.counts().messages_acknowledged, 0);
+    // Where the host's memory is lost, the frame goes again.
+    out.clear();
+    assert!(sender.poll(10_000_000_000, &mut out), "it is kept");
+    assert!(Frame::read(&out).unwrap().header.flags.is_data);
+}

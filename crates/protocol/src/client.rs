@@ -432,6 +432,30 @@ impl Client {
             .map(|v1::GetSlotPage_Reply { path }| path)
     }
 
+    /// The key of the ports of a job that this process is in, 32 hexadecimal digits.
+    pub fn net_key(&mut self, job: i64) -> Result<String, ClientError> {
+        let args = v1::GetNetKey_Args { job };
+        self.connection
+            .call("GetNetKey", args, format!("asking for the key of the ports of job {job}"))
+            .map(|v1::GetNetKey_Reply { key }| key)
+    }
+
+    /// Has a port of this process flushed, of which `page` is a descriptor.
+    pub fn add_port(&mut self, job: i64, page: i64) -> Result<(), ClientError> {
+        let args = v1::AddPort_Args { job, page };
+        self.connection
+            .call("AddPort", args, format!("adding a port to job {job}"))
+            .map(|v1::AddPort_Reply {}| ())
+    }
+
+    /// How the program of a job stands, by two flushes; with what is in its channels on request.
+    pub fn snapshot(&mut self, job: i64, contents: bool) -> Result<v1::Snapshot, ClientError> {
+        let args = v1::GetSnapshot_Args { job, contents };
+        self.connection
+            .call("GetSnapshot", args, format!("flushing the ports of job {job}"))
+            .map(|v1::GetSnapshot_Reply { snapshot }| snapshot)
+    }
+
     /// Says how far a job is, as its program counts.
     pub fn set_progress(&mut self, job: i64, done: f64, total: f64) -> Result<(), ClientError> {
         let args = progress_args(job, done, total)?;

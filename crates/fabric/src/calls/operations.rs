@@ -139,6 +139,9 @@ pub unsafe extern "C" fn gang_fabric_read(
 ) -> i64 {
     with(domain, |state| {
         state.progress();
+        if state.queue(queue as usize)?.is_empty() {
+            state.polled();
+        }
         let queue = state.queue(queue as usize)?;
         for at in 0..count {
             match queue.read() {
@@ -195,6 +198,7 @@ pub extern "C" fn gang_fabric_wait(domain: *const Domain, queue: u32, timeout_ms
 pub extern "C" fn gang_fabric_signal(domain: *const Domain, queue: u32) -> i64 {
     let signalled = with(domain, |state| {
         state.queue(queue as usize)?.is_signalled = true;
+        state.page.happened();
         Ok(0)
     });
     // SAFETY: C has it from `gang_fabric_open`, and has not closed it.

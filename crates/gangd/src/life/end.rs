@@ -25,6 +25,7 @@ impl Daemon {
             let _filing = self.jobs.files.lock();
             self.conductor.ask(move |state| state.end(job))
         };
+        self.ports.end(job);
         // No thread files a job that the state has no more, and no other job gets its number.
         match over {
             Ok(Some(Over::Ended(record, ended))) => {

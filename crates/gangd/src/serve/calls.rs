@@ -234,6 +234,28 @@ impl v1::VarlinkInterface for Session {
         answer(call, self.slot_page(job), |call, path| call.reply(path))
     }
 
+    fn get_net_key(&self, call: &mut dyn v1::Call_GetNetKey, job: i64) -> varlink::Result<()> {
+        answer(call, self.net_key(job), |call, key| call.reply(key))
+    }
+
+    fn add_port(
+        &self,
+        call: &mut dyn v1::Call_AddPort,
+        job: i64,
+        page: i64,
+    ) -> varlink::Result<()> {
+        answer(call, Session::add_port(self, job, page), |call, ()| call.reply())
+    }
+
+    fn get_snapshot(
+        &self,
+        call: &mut dyn v1::Call_GetSnapshot,
+        job: i64,
+        contents: bool,
+    ) -> varlink::Result<()> {
+        answer(call, self.snapshot(job, contents), |call, snapshot| call.reply(snapshot))
+    }
+
     fn set_signals(
         &self,
         call: &mut dyn v1::Call_SetSignals,

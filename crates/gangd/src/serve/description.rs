@@ -105,6 +105,7 @@ impl Described {
         let sleeper = placement.filter(|_| sleeps);
         job.frozen_by = sleeper.and_then(|placement| daemon.jobs.frozen_by(placement));
         measured::describe(&daemon.measuring, placement, &mut job);
+        job.net = daemon.ports.shown(JobId(job.id as u64)).map(|shown| shown.describe());
         Ok((job, pids))
     }
 }
@@ -218,6 +219,7 @@ fn describe(state: &State, job: &Job, share: f64, now: Now) -> v1::Job {
             total: it.total,
             at_ns: it.at_ns as i64,
         }),
+        net: None,
         measured: None,
         not_measured: None,
     };
@@ -294,6 +296,7 @@ pub fn status(daemon: &Daemon, sees: Sees) -> Result<v1::Status, Error> {
         memory: supply(stock.memory),
         disk: supply(stock.disk),
         load_average: load_average(&daemon.roots)?,
+        flushes: daemon.ports.describe(),
     })
 }
 

@@ -244,6 +244,19 @@ impl Session {
         Ok(path.display().to_string())
     }
 
+    pub fn net_key(&self, job: i64) -> Result<String, Error> {
+        self.daemon.net_key(self.peer, job_id(job)?)
+    }
+
+    pub fn add_port(&self, job: i64, page: i64) -> Result<(), Error> {
+        self.daemon.add_port(self.peer, job_id(job)?, page)
+    }
+
+    pub fn snapshot(&self, job: i64, contents: bool) -> Result<v1::Snapshot, Error> {
+        let job = job_id(job)?;
+        self.daemon.snapshot(self.peer_on(job), job, contents)
+    }
+
     pub fn set_signals(&self, job: i64, signals: bool) -> Result<(), Error> {
         let job = job_id(job)?;
         self.daemon.set_signals(self.peer_on(job), job, signals)

@@ -59,6 +59,7 @@ pub struct File {
     cluster: cluster::File,
     clock: cluster::ClockFile,
     slurm: SlurmFile,
+    net: NetFile,
     users: users::File,
     groups: BTreeMap<String, users::Share>,
     limits: Limits,
@@ -78,6 +79,14 @@ struct CgroupsFile {
 struct SlurmFile {
     /// Whether Slurm hears of time out of slot, and limits on wall-clock time are stretched by it.
     account_time: bool,
+}
+
+/// Messages within gangs.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct NetFile {
+    /// A flush of a gang's ports that takes longer has failed, such as "200us"; 20us to 5ms.
+    flush_timeout: Option<String>,
 }
 
 /// Where ended jobs are kept, and how many.
@@ -164,6 +173,13 @@ impl Settings {
         settings.cluster = file.cluster.read()?;
         settings.clock = file.clock.read()?;
         settings.slurm_account_time = file.slurm.account_time;
+        if let Some(text) = &file.net.flush_timeout {
+            let timeout =
+                duration(text).map_err(anyhow::Error::msg).context("net.flush_timeout")?;
+            let accepted = Duration::from_micros(20)..=Duration::from_millis(5);
+            ensure!(accepted.contains(&timeout), "net.flush_timeout: {text} is not 20us to 5ms");
+            settings.flush_timeout = timeout;
+        }
         settings.history_enabled = file.history.enabled.unwrap_or(true);
         if file.history.path.as_deref() == Some(Path::new("none")) {
             bail!("history.path: \"none\" is not a file; enabled = false keeps no history");

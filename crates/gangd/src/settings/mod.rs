@@ -119,6 +119,8 @@ pub struct Settings {
     pub clock: cluster::Clock,
     /// Slurm hears of the time out of slot of its jobs.
     pub slurm_account_time: bool,
+    /// A flush of a gang's ports that takes longer has failed.
+    pub flush_timeout: Duration,
     /// The accounts that users are on.
     pub accounts: Accounts,
     pub limits: Limits,
@@ -148,6 +150,7 @@ impl Default for Settings {
             cluster: None,
             clock: cluster::Clock::default(),
             slurm_account_time: false,
+            flush_timeout: Duration::from_micros(200),
             accounts: Accounts::default(),
             limits: Limits::default(),
         }

@@ -186,7 +186,7 @@ const MS: u64 = 1_000_000;
 fn short_slots(from_ns: u64) -> Vec<SlotTime> {
     let start_ns = |number: u64| from_ns + number * 2 * MS;
     (0..SLOTS_MAX as u64)
-        .map(|it| SlotTime { start_ns: start_ns(it), end_ns: start_ns(it) + MS })
+        .map(|it| SlotTime::new(start_ns(it), start_ns(it) + MS))
         .collect()
 }
 
@@ -196,12 +196,12 @@ fn over_short_slots(meter: &Meter, group: u64, then: impl FnOnce()) -> GangSums 
     let mut ahead_ns = 20 * MS;
     let (slots, before) = loop {
         let slots = short_slots(clock::monotonic_ns() + ahead_ns);
-        meter.set_slots(group, Some(&slots)).unwrap();
+        meter.set_slots(group, Some(&slots), &[]).unwrap();
         let before = meter.read(group).unwrap();
         if clock::monotonic_ns() < slots[0].start_ns {
             break (slots, before);
         }
-        meter.set_slots(group, Some(&[])).unwrap();
+        meter.set_slots(group, Some(&[]), &[]).unwrap();
         ahead_ns *= 2;
     };
     let end_ns = slots[SLOTS_MAX - 1].end_ns;
@@ -326,8 +326,8 @@ fn needs_root_and_bpf_interrupted_filler_left_slot() {
         let group = group_of(&place, job)?;
         meter.watch(group).unwrap();
         let slots = truth::filled_slots(program.go());
-        let sent = slots.iter().map(|&(start_ns, end_ns)| SlotTime { start_ns, end_ns });
-        meter.set_slots(group, Some(&sent.collect::<Vec<_>>())).unwrap();
+        let sent = slots.iter().map(|&(start_ns, end_ns)| SlotTime::new(start_ns, end_ns));
+        meter.set_slots(group, Some(&sent.collect::<Vec<_>>()), &[]).unwrap();
         let truth = truth_of(&program.truth(), &slots);
         let mut compared = Compared::default();
         let skews = meter.read(group).unwrap().skews;
@@ -553,7 +553,7 @@ fn slots_to_which_one_never_comes() -> Option<(Meter, u64, Place, [Program; 2])>
     let programs = on_one_cpu();
     let job = unscheduled(&place, "many", &programs.each_ref());
     let group = group_of(&place, job)?;
-    meter.set_slots(group, Some(&[])).unwrap();
+    meter.set_slots(group, Some(&[]), &[]).unwrap();
     meter.watch(group).unwrap();
     meter.look_around().unwrap();
     Some((meter, group, place, programs))
@@ -562,9 +562,9 @@ fn slots_to_which_one_never_comes() -> Option<(Meter, u64, Place, [Program; 2])>
 /// Sets slots that begin at once; they are as long as those of a program that fills.
 fn set_filled_slots(meter: &Meter, group: u64) -> Vec<SlotTime> {
     let slots = truth::filled_slots(clock::monotonic_ns());
-    let slots = slots.iter().map(|&(start_ns, end_ns)| SlotTime { start_ns, end_ns });
+    let slots = slots.iter().map(|&(start_ns, end_ns)| SlotTime::new(start_ns, end_ns));
     let slots: Vec<SlotTime> = slots.collect();
-    meter.set_slots(group, Some(&slots)).unwrap();
+    meter.set_slots(group, Some(&slots), &[]).unwrap();
     slots
 }
 

@@ -7,6 +7,7 @@ use anyhow::Result;
 use gang_protocol::name::escaped;
 use gang_protocol::paths::Surroundings;
 use gang_protocol::v1;
+use gang_view::whole;
 
 use crate::cli::Listing;
 use crate::connect::connect;
@@ -92,6 +93,9 @@ fn text(
     }
     if let Some(reason) = &status.not_measured {
         writeln!(out, "measured  nothing of how gangs are coscheduled: {}", escaped(reason))?;
+    }
+    if let Some(time) = &status.whole {
+        writeln!(out, "whole     {}", whole::text(time))?;
     }
     writeln!(out, "switches  {}", status.switches.count)?;
     let v1::Switches { late_plans, ran_out, .. } = status.switches;

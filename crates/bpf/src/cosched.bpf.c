@@ -172,7 +172,7 @@ struct behind {
 	__u32 unused;
 };
 
-static __noinline __u32 view_of(struct slots *s, __u64 gang, __s32 running);
+int view_of(__u64 gang);
 
 /* One step of catching up; ends the loop when it has. */
 static long book_more(__u32 step, struct behind *b)
@@ -195,17 +195,15 @@ static long book_more(__u32 step, struct behind *b)
 
 /*
  * Books all slots that there can be. Nobody's state changes before that, which is that of all this
- * time.
+ * time. Not static, as those below.
  */
-static __noinline void catch_up(__u64 gang, __u64 now)
+__noinline int catch_up(__u64 gang, __u64 now)
 {
 	struct behind b = { .gang = gang, .now = now };
-	struct gang *g = bpf_map_lookup_elem(&gangs, &gang);
 
-	if (!g)
-		return;
-	b.view = view_of(bpf_map_lookup_elem(&slots, &gang), gang, g->running);
+	b.view = view_of(gang);
 	bpf_loop(SLOTS_MAX / STEPS + 1, book_more, &b, 0);
+	return 0;
 }
 
 #include "whole.h"
@@ -246,7 +244,7 @@ __noinline int carry_out(struct change *c)
 	/* Another gang has the number of the group now. */
 	if (!g || g->epoch != c->epoch)
 		return 1;
-	view = view_of(s, id, g->running);
+	view = view_of(id);
 	bpf_spin_lock(&g->lock);
 	is_booked = book(g, s, now, view);
 	if (!is_booked) {

@@ -78,60 +78,65 @@ struct {
 	__type(value, struct lane);
 } lanes SEC(".maps");
 
+/* CPUs of a row run the gang, none, another one, and one more. */
+enum { RUNS_OWN = 1, RUNS_NONE = 2, RUNS_OTHER = 4, RUNS_MORE = 8 };
+
 /* A look at the CPUs of a row. */
 struct look {
 	__u64 row[ROW_WORDS];
 	__u64 gang;
-	/* Another gang, that of its first CPU. */
+	/* The first other gang. */
 	__u64 first;
-	/* CPUs that run the gang, any other one, and the first other one. */
-	__u32 own;
-	__u32 others;
-	__u32 of_first;
-	__u32 unused;
+	/* Not numbers: the verifier goes through each value that there may be. */
+	__u64 found;
 };
 
 static long look_at_place(__u32 cpu, struct look *look)
 {
-	__u64 word = look->row[(cpu >> 6) & (ROW_WORDS - 1)];
+	__u64 word = look->row[(cpu >> 6) & (ROW_WORDS - 1)], gang;
 	struct place *place = bpf_map_lookup_elem(&places, &cpu);
 
-	if (!place || !(word >> (cpu & 63) & 1) || !place->gang)
+	if (!place || !(word >> (cpu & 63) & 1))
 		return 0;
-	if (place->gang == look->gang) {
-		look->own++;
-		return 0;
-	}
-	if (!look->first)
-		look->first = place->gang;
-	look->others++;
-	if (place->gang == look->first)
-		look->of_first++;
+	gang = place->gang;
+	if (!look->first && gang != look->gang)
+		look->first = gang;
+	if (!gang)
+		look->found |= RUNS_NONE;
+	else if (gang == look->gang)
+		look->found |= RUNS_OWN;
+	else if (gang == look->first)
+		look->found |= RUNS_OTHER;
+	else
+		look->found |= RUNS_MORE;
 	return 0;
 }
 
 /* What the CPUs of a gang's row run. Nobody asks while the gang has all of them. */
-static __noinline __u32 view_of(struct slots *s, __u64 gang, __s32 running)
+__noinline int view_of(__u64 gang)
 {
+	struct gang *g = bpf_map_lookup_elem(&gangs, &gang);
+	struct slots *s = bpf_map_lookup_elem(&slots, &gang);
 	struct look look = { .gang = gang };
-	__u32 word, cpus, end;
+	__u32 word, end;
 
-	if (!s || s->always)
+	if (!g || !s || s->always)
 		return 0;
-	cpus = s->row_cpus;
 	end = s->row_end;
-	if (running >= (__s32)cpus || end > ROW_WORDS * 64)
+	if (g->running >= (__s32)s->row_cpus || end > ROW_WORDS * 64)
 		return 0;
 	for (word = 0; word < ROW_WORDS; word++)
 		look.row[word] = s->row[word];
 	bpf_loop(end, look_at_place, &look, 0);
-	if (look.of_first == cpus)
+	if (look.found == RUNS_OTHER)
 		return ROW_OF_OTHER;
-	return (look.own && look.others) || look.others > look.of_first ? ROW_SPLIT : 0;
+	if (look.found & RUNS_MORE || (look.found & RUNS_OWN && look.found & RUNS_OTHER))
+		return ROW_SPLIT;
+	return 0;
 }
 
 /* The gang whose turn it is on a CPU; 0 where it is nobody's. */
-static __noinline __u64 owner_of(__u32 cpu, __u64 now)
+__noinline __u64 owner_of(__u32 cpu, __u64 now)
 {
 	__u32 *number = bpf_map_lookup_elem(&lane_of, &cpu), from = 0, to, step, middle;
 	struct lane *lane = number ? bpf_map_lookup_elem(&lanes, number) : 0;
@@ -156,15 +161,16 @@ static __noinline __u64 owner_of(__u32 cpu, __u64 now)
 }
 
 /* A CPU of a gang was away, and the gang has not been whole in this slot. */
-static __noinline void note_away(__u64 gang)
+__noinline int note_away(__u64 gang)
 {
 	struct gang *g = bpf_map_lookup_elem(&gangs, &gang);
 
 	if (!g)
-		return;
+		return 1;
 	bpf_spin_lock(&g->lock);
 	g->away |= g->in_slot & ~g->met & 1;
 	bpf_spin_unlock(&g->lock);
+	return 0;
 }
 
 /* For how long the host let a CPU wait since the last look. */
@@ -205,21 +211,14 @@ static __always_inline void look_at_steal(struct task_struct *task)
  * A CPU has another thread. Its gang before and the one from now on were booked already; the place
  * is as it was until now.
  */
-static __noinline void look_at_turn(__u64 is, __u64 now, struct rq *queue)
+__noinline int change_turn(__u32 cpu, __u64 is, __u64 now, __u64 away_ns)
 {
-	__u32 cpu = bpf_get_smp_processor_id();
 	struct place *place = bpf_map_lookup_elem(&places, &cpu);
-	__u64 was, before, owner, away_ns;
+	__u64 was, before, owner;
 
 	if (!place)
-		return;
+		return 1;
 	was = place->gang;
-	away_ns = stolen_since(place, queue);
-	if (place->away_ns && now < place->away_at_ns + EARLIER_NS)
-		away_ns += place->away_ns;
-	place->away_ns = 0;
-	if (was == is && away_ns <= AWAY_NS)
-		return;
 	before = place->owner;
 	owner = owner_of(cpu, now);
 	if (before && before != owner && before != was && before != is)
@@ -230,6 +229,24 @@ static __noinline void look_at_turn(__u64 is, __u64 now, struct rq *queue)
 		note_away(owner);
 	place->owner = owner;
 	place->gang = is;
+	return 0;
+}
+
+/* The same, of this CPU, where it matters. */
+static __always_inline void look_at_turn(__u64 is, __u64 now, struct rq *queue)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct place *place = bpf_map_lookup_elem(&places, &cpu);
+	__u64 away_ns;
+
+	if (!place)
+		return;
+	away_ns = stolen_since(place, queue);
+	if (place->away_ns && now < place->away_at_ns + EARLIER_NS)
+		away_ns += place->away_ns;
+	place->away_ns = 0;
+	if (place->gang != is || away_ns > AWAY_NS)
+		change_turn(cpu, is, now, away_ns);
 }
 
 #endif

@@ -56,7 +56,8 @@ export function fake(socket, { cpus, jobs, slice_ns = 10_000_000, hosts = 0 }) {
     const part = (of) => Math.round(asked_ns * of);
     return {
       asked_ns: part(1), whole_ns: part(0.97), other_ns: part(0.005), split_ns: part(0.015), partly_ns: part(0.01),
-      gap_ns: part(0.012), edge_ns: part(0.008), noise_ns: part(0.005), share: 0.975, steady_share: 0.98, left_out: 0.02,
+      gap_ns: part(0.012), edge_ns: part(0.008), noise_ns: part(0.005), share: 0.975, steady_share: 0.98,
+      left_out_ns: part(0.02), left_out: 0.02, left_out_whole_ns: part(0.0146),
     };
   };
   const status = () => ({

@@ -69,7 +69,9 @@ pub fn whole_time() -> v1::WholeTime {
         noise_ns: 50_000_000,
         share: 0.975,
         steady_share: Some(0.98),
+        left_out_ns: 200_000_000,
         left_out: 0.02,
+        left_out_whole_ns: 146_000_000,
     }
 }
 

@@ -46,7 +46,9 @@ fn whole_time(whole: &Whole) -> Option<v1::WholeTime> {
         noise_ns: whole.noise_ns() as i64,
         share: whole.share()?,
         steady_share: whole.steady_share(),
+        left_out_ns: whole.away_asked_ns as i64,
         left_out: whole.left_out()?,
+        left_out_whole_ns: whole.away_whole_ns as i64,
     })
 }
 

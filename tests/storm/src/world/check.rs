@@ -162,8 +162,9 @@ impl World {
             let standing = match core.eligibility(job).is_gang() {
                 // The deadline has lowered those that the end of the timetable left raised.
                 _ if is_over && job.standing == Standing::Raised => Standing::Filling,
+                _ if is_over && job.standing == Standing::Interrupted => Standing::Filling,
                 _ if is_over => job.standing,
-                _ if has_slot && in_gap => Standing::Filling,
+                _ if has_slot && in_gap => self.backend.in_gap(&home.members, job.in_slot),
                 _ if has_slot => Standing::Raised,
                 true => job.standing_out_of_row(config.fill, core.machine()),
                 // One that was in its slot stays filling until the next plans.
@@ -171,7 +172,7 @@ impl World {
             };
             let is_paused = |it| match it {
                 Standing::Paused => true,
-                Standing::Filling => !self.backend.can_fill(),
+                Standing::Interrupted | Standing::Filling => !self.backend.can_fill(),
                 Standing::Raised | Standing::Released => false,
             };
             // The daemon lowers those besides that no timetable has, now and then. One that has
@@ -211,7 +212,7 @@ impl World {
                 continue;
             }
             let slot_cpus = slot_of(*id).map(|slot| &slot.cpus).filter(|_| {
-                standing == Standing::Raised
+                matches!(standing, Standing::Raised | Standing::Interrupted)
                     && self.backend == Backend::Rt
                     && job.in_slot.raises_threads()
             });
@@ -246,7 +247,7 @@ impl World {
             let cpus = match standing {
                 Standing::Raised => Some(slot_of(*id).map(|slot| &slot.cpus)),
                 Standing::Released => Some(None),
-                Standing::Filling | Standing::Paused => None,
+                Standing::Interrupted | Standing::Filling | Standing::Paused => None,
             };
             let cpus = cpus.filter(|slot| slot.is_none() || self.backend.can_fill());
             let stands = stands.and_then(|()| {

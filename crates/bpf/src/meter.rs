@@ -181,7 +181,8 @@ impl Meter {
         }
         let gone = of_cpus.keys().filter(|cpu| !of_cpus_now.contains_key(cpu));
         let without: Vec<(u32, u32)> = gone.map(|&cpu| (cpu, 0)).collect();
-        for (cpu, number) in of_cpus_now.iter().map(|(&cpu, &number)| (cpu, number)).chain(without) {
+        for (cpu, number) in of_cpus_now.iter().map(|(&cpu, &number)| (cpu, number)).chain(without)
+        {
             if of_cpus.get(&cpu).copied().unwrap_or_default() != number {
                 map(&self.object, "lane_of")
                     .update(&cpu.to_ne_bytes(), &number.to_ne_bytes(), MapFlags::ANY)

@@ -185,9 +185,7 @@ const MS: u64 = 1_000_000;
 /// Slots of a millisecond each, one every other millisecond, from a moment on.
 fn short_slots(from_ns: u64) -> Vec<SlotTime> {
     let start_ns = |number: u64| from_ns + number * 2 * MS;
-    (0..SLOTS_MAX as u64)
-        .map(|it| SlotTime::new(start_ns(it), start_ns(it) + MS))
-        .collect()
+    (0..SLOTS_MAX as u64).map(|it| SlotTime::new(start_ns(it), start_ns(it) + MS)).collect()
 }
 
 /// The figures of a gang over such slots. The slots are sent before the first one begins, however

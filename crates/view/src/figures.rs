@@ -282,7 +282,7 @@ pub const FIGURES: &[Figure] = &[
          interrupt them, in which it or another gang had all of them",
         |view| Some(Real(whole(view)?.share)),
     )
-    .column(1, "WHOLE%", (6, 6))
+    .column(3, "WHOLE%", (6, 6))
     .ascending()
     .measured()
     .gauge(),

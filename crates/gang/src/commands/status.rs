@@ -95,7 +95,8 @@ fn text(
         writeln!(out, "measured  nothing of how gangs are coscheduled: {}", escaped(reason))?;
     }
     if let Some(time) = &status.whole {
-        writeln!(out, "whole     {}", whole::text(time))?;
+        writeln!(out, "whole     {}", whole::share(time))?;
+        writeln!(out, "rest      {}", whole::rest(time))?;
     }
     writeln!(out, "switches  {}", status.switches.count)?;
     let v1::Switches { late_plans, ran_out, .. } = status.switches;

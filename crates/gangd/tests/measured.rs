@@ -492,6 +492,35 @@ fn needs_root_and_bpf_gang_measured_in_and_out() {
     assert!(measured(&place.client().show_job(one).unwrap().details).lost_to.is_some());
 }
 
+/// Two gangs of one CPU, which spin: each asks for its row all the time.
+#[test]
+fn needs_root_and_bpf_whole_time_has_parts_and_causes() {
+    let Some(place) = raising(&[]) else { return };
+    let programs = [(); 2].map(|()| Program::spinner());
+    let jobs = programs.each_ref().map(|program| job_with(&place, program, 1));
+    if !measures(&details(&place, jobs[0])) {
+        return;
+    }
+    let asks = |time: &Option<v1::WholeTime>| time.as_ref().is_some_and(|it| it.share > 0.0);
+    wait_until("both gangs were whole for a while", || {
+        jobs.iter().all(|&job| asks(&measured(&details(&place, job)).whole))
+    });
+    for job in jobs {
+        let whole = measured(&details(&place, job)).whole.clone().unwrap();
+        let missing_ns = whole.asked_ns - whole.whole_ns - whole.other_ns;
+        assert_eq!(whole.split_ns + whole.partly_ns, missing_ns, "{whole:?}");
+        assert_eq!(whole.gap_ns + whole.edge_ns + whole.noise_ns, missing_ns, "{whole:?}");
+        assert_eq!(whole.split_ns, 0, "a row of one CPU runs one gang: {whole:?}");
+        assert!(whole.left_out_ns <= whole.asked_ns, "{whole:?}");
+    }
+    let both = jobs.map(|job| measured(&details(&place, job)).whole.clone().unwrap().asked_ns);
+    let all_ns = |place: &Place| place.status().whole.unwrap().asked_ns;
+    assert!(all_ns(&place) >= both.iter().sum(), "of all gangs");
+    drop(programs);
+    wait_until("both have ended", || place.client().list_jobs().unwrap().jobs.is_empty());
+    assert!(all_ns(&place) >= both.iter().sum(), "of those that have ended, too");
+}
+
 /// Two programs that spin on one CPU.
 fn on_one_cpu() -> [Program; 2] {
     [(); 2].map(|()| spinning_on(cpus()[0]))

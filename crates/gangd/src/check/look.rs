@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn group_of_wrong_weight_is_found() {
-        use Standing::{Filling, Interrupted, Paused, Raised, Released};
+        use Standing::{Filling, Paused, Raised, Released};
         for (freezes, idle, weight, is_right) in [
             (true, "0", "100", true),
             (true, "0", "1024", true),

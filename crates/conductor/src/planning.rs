@@ -412,11 +412,8 @@ impl Conductor {
             has_common_group: self.has_common_group,
             actions_max: self.actions_max(),
         });
-        let stands = |gang: &Gang<'_>| Stands {
-            before: gang.standing,
-            out_of_row: gang.out_of_row,
-            in_gap: self.backend.in_gap(gang.members, gang.in_slot),
-        };
+        let stands =
+            |gang: &Gang<'_>| Stands { before: gang.standing, out_of_row: gang.out_of_row };
         let gangs = in_timetable.iter().map(|(&job, gang)| (job, stands(gang))).collect();
         self.gaps.publish(from_ns, config.gap);
         self.begin_timetable(gangs, config.clone());
@@ -492,7 +489,7 @@ impl Conductor {
             let listens = job.home.as_ref().is_some_and(|home| !home.listeners.is_empty());
             in_rows.contains(&job.id)
                 || (listens && is_gang)
-                || is_in_turn(job.standing)
+                || job.standing == Standing::Raised
                 || left_over
                 || (fills && is_new(job.id))
         };
@@ -504,7 +501,7 @@ impl Conductor {
         let machine = self.machine();
         let out_of_row = match job.standing_out_of_row(self.config().fill, machine) {
             // The next time that it is brought out of the rows.
-            Standing::Released | Standing::Raised | Standing::Interrupted => Standing::Filling,
+            Standing::Released | Standing::Raised => Standing::Filling,
             standing => standing,
         };
         let home = job.home.as_ref()?;
@@ -522,11 +519,6 @@ impl Conductor {
     }
 }
 
-/// A timetable brings a gang out of its slot, and out of the gaps that interrupt the slot.
-fn is_in_turn(standing: Standing) -> bool {
-    matches!(standing, Standing::Raised | Standing::Interrupted)
-}
-
 /// Where a job that no row holds goes, if it is not there with all of its members.
 fn moves_out_of_row(
     job: &Job,
@@ -538,7 +530,7 @@ fn moves_out_of_row(
     // Members of gangs are brought there by the timetable.
     let is_gang = job.eligibility(machine).is_gang();
     let is_there = job.standing == to && (is_gang || !has_new_members);
-    if job.home.is_none() || is_there || is_in_turn(job.standing) {
+    if job.home.is_none() || is_there || job.standing == Standing::Raised {
         return None;
     }
     // Between filling and paused a row's gangs go back and forth by the clock.

@@ -39,9 +39,8 @@ pub(crate) struct Published {
     gangs: BTreeSet<JobId>,
     /// The gangs among them that fill while no row has them.
     fillers: BTreeSet<JobId>,
-    /// How they stood before it, and stand in gaps that interrupt their slots.
+    /// How they stood before it.
     before: BTreeMap<JobId, Standing>,
-    in_gap: BTreeMap<JobId, Standing>,
     /// The gangs of all timetables that a switcher may still follow.
     recent: BTreeSet<JobId>,
     /// The CPUs to which gangs were restricted before, and when that changes.
@@ -57,8 +56,6 @@ pub(crate) struct Published {
 pub(crate) struct Stands {
     pub before: Standing,
     pub out_of_row: Standing,
-    /// In gaps that interrupt its slots.
-    pub in_gap: Standing,
 }
 
 impl Published {
@@ -101,7 +98,6 @@ impl Published {
         let fillers = gangs.iter().filter(|(_, it)| it.out_of_row == Standing::Filling);
         self.fillers = fillers.map(|(&job, _)| job).collect();
         self.before = gangs.iter().map(|(&job, it)| (job, it.before)).collect();
-        self.in_gap = gangs.iter().map(|(&job, it)| (job, it.in_gap)).collect();
         self.gangs = gangs.into_keys().collect();
         self.recent.extend(&self.gangs);
         self.config = config;
@@ -125,13 +121,11 @@ impl Conductor {
             let in_row = plan.is_some_and(|plan| plan.slot(id).is_some()) && !ended;
             job.standing = match job.standing {
                 _ if in_row && !in_gap => Standing::Raised,
-                _ if in_row => published.in_gap.get(&id).copied().unwrap_or(Standing::Filling),
-                Standing::Raised | Standing::Interrupted | Standing::Filling
-                    if !published.fillers.contains(&id) =>
-                {
+                _ if in_row => Standing::Filling,
+                Standing::Raised | Standing::Filling if !published.fillers.contains(&id) => {
                     Standing::Paused
                 }
-                Standing::Raised | Standing::Interrupted => Standing::Filling,
+                Standing::Raised => Standing::Filling,
                 standing => standing,
             };
         }

@@ -112,24 +112,11 @@ pub(crate) fn at_standing(
             InSlot::Oversubscribed => OVERSUBSCRIBED,
             InSlot::Uncontended | InSlot::Weighed => *original,
         },
-        Standing::Interrupted if in_idle_group => interrupted(original, in_slot),
-        Standing::Interrupted | Standing::Filling | Standing::Paused => {
+        Standing::Filling | Standing::Paused => {
             let policy = if in_idle_group { SchedPolicy::Batch } else { SchedPolicy::Idle };
             Attributes { policy, priority: 0, ..*original }
         }
         Standing::Released => *original,
-    }
-}
-
-/// The attributes of a thread in a gap that interrupts its slot, in a group that is idle as a whole.
-/// Whatever weight the thread has there is one among gangs alone. The highest one is given by the
-/// nice value of an oversubscribed gang in its slot, which nobody takes for its owner's wish. A
-/// policy alone would not do: beside SCHED_BATCH, SCHED_IDLE weighs so little that the group would
-/// come before short tasks (see [`at_standing`]).
-fn interrupted(original: &Attributes, in_slot: InSlot) -> Attributes {
-    match in_slot.raises_threads() {
-        true => OVERSUBSCRIBED,
-        false => lowered(original, true),
     }
 }
 

@@ -56,17 +56,6 @@ impl Backend {
         matches!(self, Backend::Rt | Backend::Weight)
     }
 
-    /// The standing of a gang in a gap that interrupts its slot, where it has `in_slot` otherwise.
-    /// In one group that is idle as a whole, it comes before the gangs that fill. Elsewhere nothing
-    /// does so that would not come before ordinary threads as well.
-    pub fn in_gap(self, members: &Members, in_slot: InSlot) -> Standing {
-        let can_come_first = self == Backend::Rt && members.controls.in_idle_group;
-        match can_come_first && in_slot.raises_threads() {
-            true => Standing::Interrupted,
-            false => Standing::Filling,
-        }
-    }
-
     /// Appends the actions that take a job from one standing to another; `in_slot` is what it has
     /// where it is raised.
     pub fn actions(
@@ -106,7 +95,7 @@ impl Backend {
     /// The nearest standing that this backend can give.
     fn possible(self, standing: Standing) -> Standing {
         match standing {
-            Standing::Interrupted | Standing::Filling if !self.can_fill() => Standing::Paused,
+            Standing::Filling if !self.can_fill() => Standing::Paused,
             standing => standing,
         }
     }
@@ -118,7 +107,7 @@ fn weigh(job: JobId, members: &Members, to: Standing, out: &mut Vec<Action>) {
     let controls = members.controls;
     let to = if controls.weighs_as_others { Standing::Released } else { to };
     let is_idle = match to {
-        Standing::Interrupted | Standing::Filling => true,
+        Standing::Filling => true,
         Standing::Paused => !controls.freezer,
         Standing::Raised | Standing::Released => false,
     };

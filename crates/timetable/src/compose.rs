@@ -12,8 +12,7 @@
 //! [`Standing::Raised`] (none in a gap) and every other one its standing out of slot; what changed
 //! since the edge before is what the edge has to do, those that leave before those that enter.
 //!
-//! Properties: after each edge exactly the gangs of that slice's row are raised, none in a gap,
-//! where they come before other gangs and after all other threads; the
+//! Properties: after each edge exactly the gangs of that slice's row are raised, none in a gap; the
 //! deadline of a timetable leaves none raised. A thread that chose its CPUs itself is raised only
 //! in slots that have all of these: elsewhere it fills.
 
@@ -225,10 +224,9 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
         }
         at_ns = next_ns;
     }
-    let is_in_turn = |standing| matches!(standing, Standing::Raised | Standing::Interrupted);
-    let in_turn = standings.iter().filter(|(_, state)| is_in_turn(state.0));
-    let mut at_deadline: Vec<usize> = in_turn
-        .map(|(&job, state)| parts.part(job, state.0, Standing::Filling, state.1, false))
+    let raised_at_end = standings.iter().filter(|(_, state)| state.0 == Standing::Raised);
+    let mut at_deadline: Vec<usize> = raised_at_end
+        .map(|(&job, state)| parts.part(job, Standing::Raised, Standing::Filling, state.1, false))
         .collect();
     for (&job, last) in written.iter().filter(|(_, word)| word.running) {
         let validity = stretch.gangs[&job].validity;
@@ -313,14 +311,13 @@ fn goes_on(stretch: &Stretch<'_>, job: JobId, at_ns: u64) -> bool {
     plan.is_none_or(|plan| plan.slot(job).is_some())
 }
 
-/// How a gang stands while it is not raised: one that a gap took out of its slot fills, before the
-/// others that do where the policy lets them.
+/// How a gang stands while it is not raised: one that a gap took out of its slot fills, as others
+/// do where the policy lets them.
 fn out_of_slot(stretch: &Stretch<'_>, slice: u64, job: JobId) -> Standing {
     let mut plans = stretch.plans.iter();
-    let gang = &stretch.gangs[&job];
     if plans.any(|plan| plan.slice == slice && plan.slot(job).is_some()) {
-        stretch.backend.in_gap(gang.members, gang.in_slot)
+        Standing::Filling
     } else {
-        gang.out_of_row
+        stretch.gangs[&job].out_of_row
     }
 }

@@ -110,7 +110,7 @@ impl Model {
         }
         let is_paused = match standing {
             Standing::Paused => true,
-            Standing::Interrupted | Standing::Filling => !backend.can_fill(),
+            Standing::Filling => !backend.can_fill(),
             Standing::Raised | Standing::Released => false,
         };
         let is_frozen = is_paused && !job.has_foreign_that_run();
@@ -150,7 +150,7 @@ impl Controlled {
         }
         match standing {
             Standing::Raised => self.idle == Some(false) && self.weight == Some(Weight::Highest),
-            Standing::Interrupted | Standing::Filling => self.idle == Some(true),
+            Standing::Filling => self.idle == Some(true),
             Standing::Paused => (self.idle == Some(true)) != job.controls.freezer,
             Standing::Released => {
                 self.idle != Some(true) && self.weight.is_none_or(|weight| weight == Weight::Usual)
@@ -184,13 +184,7 @@ fn stands(
             InSlot::Exclusive => is_raised(now),
             InSlot::Uncontended | InSlot::Weighed => untouched,
         },
-        // Its owner may choose a nice value below his own there, too.
-        Standing::Interrupted if in_idle_group && in_slot.raises_threads() => {
-            Attributes { nice: OVERSUBSCRIBED.nice, ..*now } == OVERSUBSCRIBED && now.nice <= own
-        }
-        Standing::Interrupted | Standing::Filling | Standing::Paused => {
-            *now == lowered(&thread.original, in_idle_group)
-        }
+        Standing::Filling | Standing::Paused => *now == lowered(&thread.original, in_idle_group),
         Standing::Released => untouched,
     }
 }

@@ -6,8 +6,6 @@ use std::fmt;
 pub enum Standing {
     /// In its slot: raised above whatever could run in its place.
     Raised,
-    /// A gap interrupts its slot: it runs where a CPU would idle, before all that fill.
-    Interrupted,
     /// Out of its slot: runs only where a CPU would idle.
     Filling,
     /// Stands still.

@@ -270,8 +270,7 @@ impl Stage {
                 (true, false) => Standing::Paused,
             };
             let by_clock = matches!(job.standing, Standing::Filling | Standing::Paused);
-            let is_in_turn = matches!(job.standing, Standing::Raised | Standing::Interrupted);
-            if is_in_turn || (!fill && job.awake && by_clock) {
+            if job.standing == Standing::Raised || (!fill && job.awake && by_clock) {
                 continue;
             }
             self.backend.actions(id, &job.members, job.standing, to, job.in_slot, &mut calls);
@@ -303,7 +302,7 @@ impl Stage {
             let listens = job.awake && !job.members.processes.is_empty();
             let new_threads = job.awake && job.has_new_threads;
             in_rows.contains(id)
-                || matches!(job.standing, Standing::Raised | Standing::Interrupted)
+                || job.standing == Standing::Raised
                 || left_over
                 || listens
                 || new_threads
@@ -376,7 +375,7 @@ impl Stage {
             let to = match slot {
                 Some(_) if !in_gap => Standing::Raised,
                 // It is going to be raised again as soon as the gap is over.
-                Some(_) => self.backend.in_gap(&job.members, job.in_slot),
+                Some(_) => Standing::Filling,
                 None if job.standing == Standing::Released => Standing::Released,
                 None if self.config.fill => Standing::Filling,
                 None => Standing::Paused,

@@ -67,7 +67,6 @@ impl fmt::Display for Subject {
 pub fn name(standing: Standing) -> &'static str {
     match standing {
         Standing::Raised => "raised",
-        Standing::Interrupted => "interrupted by a gap",
         Standing::Filling => "filling",
         Standing::Paused => "paused",
         Standing::Released => "released",
@@ -113,7 +112,7 @@ impl Subject {
         // Jobs that would fill stand still where the backend cannot fill.
         let is_still = match wanted.standing {
             Standing::Paused => true,
-            Standing::Interrupted | Standing::Filling => !backend.can_fill(),
+            Standing::Filling => !backend.can_fill(),
             Standing::Raised | Standing::Released => false,
         };
         match self {
@@ -170,8 +169,6 @@ fn of_thread(
         _ if wanted.in_slot == InSlot::Weighed => now.policy == normal,
         Standing::Raised if wanted.in_slot == InSlot::Uncontended => now.policy == normal,
         Standing::Raised => raised,
-        // A thread that chose other CPUs than the slot's fills.
-        Standing::Interrupted => is_of_oversubscribed_slot(now) || fills,
         Standing::Filling | Standing::Paused => fills,
         Standing::Released => !is_raised(now),
     };
@@ -186,7 +183,7 @@ fn of_thread(
 fn of_weight(standing: Standing, idle: &str, weight: &str, freezes: bool) -> Option<String> {
     let stands = match standing {
         Standing::Raised => idle == "0" && matches!(weight, "10000" | "262144"),
-        Standing::Interrupted | Standing::Filling => idle == "1",
+        Standing::Filling => idle == "1",
         // Idle only where it cannot be frozen.
         Standing::Paused if freezes => idle == "0" && !matches!(weight, "10000" | "262144"),
         Standing::Paused => idle == "1",
@@ -201,7 +198,7 @@ mod tests {
 
     #[test]
     fn thread_of_wrong_standing_is_found() {
-        use Standing::{Filling, Interrupted, Paused, Raised, Released};
+        use Standing::{Filling, Paused, Raised, Released};
         let (machine, slot) = (CpuSet::from_iter([0, 1]), CpuSet::from_iter([1]));
         let fifo = Attributes::fifo(gang_timetable::priority::GANG);
         let (anywhere, of_slot) = (machine.clone(), slot.clone());
@@ -212,9 +209,6 @@ mod tests {
             (Raised, OVERSUBSCRIBED, &of_slot, true),
             (Raised, Attributes::other(0), &of_slot, false),
             (Raised, Attributes::batch(0), &of_slot, false),
-            (Interrupted, OVERSUBSCRIBED, &of_slot, true),
-            (Interrupted, fifo, &of_slot, false),
-            (Filling, OVERSUBSCRIBED, &of_slot, false),
             (Filling, Attributes::batch(0), &anywhere, true),
             (Filling, fifo, &of_slot, false),
             (Filling, Attributes::other(0), &anywhere, false),

@@ -189,8 +189,6 @@ struct Expected {
     takes_turns: bool,
     out_of_row: Standing,
     in_slot: InSlot,
-    /// In gaps that interrupt its slots.
-    in_gap: Standing,
     subjects: Vec<Subject>,
 }
 
@@ -219,7 +217,7 @@ impl Picture {
             },
             machine: schedule.topology().cpus().iter().map(|cpu| cpu.id).collect(),
             plans: schedule.plans().to_vec(),
-            jobs: jobs.map(|job| Expected::of(backend, job, fill, machine)).collect(),
+            jobs: jobs.map(|job| Expected::of(job, fill, machine)).collect(),
         }
     }
 
@@ -233,7 +231,7 @@ impl Picture {
                 next = Some(Bookmark { job: job.id, subjects: 0 });
                 break;
             }
-            let mut of = Expected::of(backend, job, fill, machine);
+            let mut of = Expected::of(job, fill, machine);
             let roster = state.registry.jobs.get(&job.id).map(|of| &of.roster);
             let all = job.home.iter().zip(roster);
             let all = all.flat_map(|(home, roster)| Subject::all(backend, home, roster));
@@ -264,7 +262,7 @@ impl Picture {
         }
         let plan = self.plan_of(slices::slice_at(&self.config, at_ns))?;
         Some(match plan.slot(of.job) {
-            Some(_) if slices::in_gap(&self.config, at_ns) => out_of_slot(of.in_gap),
+            Some(_) if slices::in_gap(&self.config, at_ns) => out_of_slot(Standing::Filling),
             Some(slot) => Wanted { cpus: Some(&slot.cpus), ..out_of_slot(Standing::Raised) },
             None => out_of_slot(of.out_of_row),
         })
@@ -321,7 +319,7 @@ impl Picture {
     fn agrees(&self, later: &Picture, job: JobId, slice: u64) -> bool {
         let of = |picture: &Picture| {
             let of = picture.jobs.iter().find(|of| of.job == job)?;
-            Some((of.takes_turns, of.out_of_row, of.in_slot, of.in_gap))
+            Some((of.takes_turns, of.out_of_row, of.in_slot))
         };
         let slot = |picture: &Picture| picture.plan_of(slice).map(|plan| plan.slot(job).cloned());
         let has_same_gaps = self.config.gap == later.config.gap;
@@ -331,11 +329,8 @@ impl Picture {
 }
 
 impl Expected {
-    fn of(backend: Backend, job: &Job, fill: bool, machine: u32) -> Expected {
-        let members = job.home.as_ref().map(|home| &home.members);
-        let in_gap = members.map(|members| backend.in_gap(members, job.in_slot));
+    fn of(job: &Job, fill: bool, machine: u32) -> Expected {
         Expected {
-            in_gap: in_gap.unwrap_or(Standing::Filling),
             job: job.id,
             takes_turns: job.eligibility(machine).is_gang(),
             out_of_row: job.standing_out_of_row(fill, machine),
@@ -428,7 +423,6 @@ mod tests {
             takes_turns: out_of_row == Standing::Filling,
             out_of_row,
             in_slot: InSlot::default(),
-            in_gap: Standing::Filling,
             subjects: Vec::new(),
         };
         Picture {

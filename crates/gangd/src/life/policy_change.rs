@@ -135,7 +135,7 @@ impl Daemon {
                 let is_out = match job.standing {
                     Standing::Released => true,
                     Standing::Paused => job.suspended,
-                    Standing::Raised | Standing::Interrupted | Standing::Filling => false,
+                    Standing::Raised | Standing::Filling => false,
                 };
                 Some(is_out.then_some((state.core.generation(), job.suspended)))
             });

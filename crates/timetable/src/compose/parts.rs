@@ -23,8 +23,7 @@ struct Way {
     job: JobId,
     from: Standing,
     to: Standing,
-    /// The CPUs of the slot that begins, or that a gap interrupts: threads that chose others fill
-    /// there.
+    /// The CPUs of the slot that begins: threads that chose others fill there.
     slot: Option<CpuSet>,
     restricts: Restricts,
     /// Its slot goes on, on other CPUs.
@@ -56,8 +55,8 @@ impl<'a> Parts<'a> {
         new_threads: bool,
     ) -> usize {
         let (members, machine) = (self.stretch.gangs[&job].members, self.stretch.machine);
-        let slot = cpus.filter(|_| matches!(to, Standing::Raised | Standing::Interrupted));
-        let cpus = slot.filter(|_| to == Standing::Raised).map(|slot| members.within(slot));
+        let slot = cpus.filter(|_| to == Standing::Raised);
+        let cpus = slot.map(|slot| members.within(slot));
         let cpus = cpus.filter(|cpus| self.moves(job, members, cpus));
         if let Some(cpus) = &cpus {
             self.pins.push(Pin { at_ns: self.at_ns, job, cpus: cpus.clone() });

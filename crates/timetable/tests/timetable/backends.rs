@@ -6,13 +6,8 @@ use gang_timetable::{
 
 use crate::jobs::{JOB, of_group, of_tree, with_foreign};
 
-const STANDINGS: [Standing; 5] = [
-    Standing::Raised,
-    Standing::Interrupted,
-    Standing::Filling,
-    Standing::Paused,
-    Standing::Released,
-];
+const STANDINGS: [Standing; 4] =
+    [Standing::Raised, Standing::Filling, Standing::Paused, Standing::Released];
 
 /// A way of a job: with its actions, and the model before and after them.
 struct Way<'a> {
@@ -35,7 +30,7 @@ impl Way<'_> {
     fn is_paused(&self, standing: Standing) -> bool {
         match standing {
             Standing::Paused => true,
-            Standing::Interrupted | Standing::Filling => !self.backend.can_fill(),
+            Standing::Filling => !self.backend.can_fill(),
             Standing::Raised | Standing::Released => false,
         }
     }
@@ -160,12 +155,6 @@ fn nice_is_kept_wherever_it_counts_for_nothing() {
         if way.to == Standing::Raised && way.in_slot == InSlot::Oversubscribed {
             return;
         }
-        // There it counts among gangs alone.
-        if way.to == Standing::Interrupted
-            && way.backend.in_gap(way.job, way.in_slot) == Standing::Interrupted
-        {
-            return;
-        }
         for thread in way.job.threads() {
             assert_eq!(way.model.attributes[&thread.tid].nice, thread.original.nice);
         }
@@ -204,8 +193,7 @@ fn group_is_weighed_by_one_backend_or_slot_mode() {
             || (way.backend == Backend::Rt && way.in_slot == InSlot::Weighed);
         let group = way.model.group(Group::Job(JOB));
         assert_eq!(group.idle.is_some(), is_weighed && controls.weigh());
-        let fills = matches!(way.to, Standing::Interrupted | Standing::Filling);
-        let is_idle = is_weighed && controls.weigh() && fills;
+        let is_idle = is_weighed && controls.weigh() && way.to == Standing::Filling;
         assert_eq!(group.idle == Some(true), is_idle, "{group:?}");
     });
 }

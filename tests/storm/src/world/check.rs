@@ -162,9 +162,8 @@ impl World {
             let standing = match core.eligibility(job).is_gang() {
                 // The deadline has lowered those that the end of the timetable left raised.
                 _ if is_over && job.standing == Standing::Raised => Standing::Filling,
-                _ if is_over && job.standing == Standing::Interrupted => Standing::Filling,
                 _ if is_over => job.standing,
-                _ if has_slot && in_gap => self.backend.in_gap(&home.members, job.in_slot),
+                _ if has_slot && in_gap => Standing::Filling,
                 _ if has_slot => Standing::Raised,
                 true => job.standing_out_of_row(config.fill, core.machine()),
                 // One that was in its slot stays filling until the next plans.
@@ -172,7 +171,7 @@ impl World {
             };
             let is_paused = |it| match it {
                 Standing::Paused => true,
-                Standing::Interrupted | Standing::Filling => !self.backend.can_fill(),
+                Standing::Filling => !self.backend.can_fill(),
                 Standing::Raised | Standing::Released => false,
             };
             // The daemon lowers those besides that no timetable has, now and then. One that has
@@ -212,7 +211,7 @@ impl World {
                 continue;
             }
             let slot_cpus = slot_of(*id).map(|slot| &slot.cpus).filter(|_| {
-                matches!(standing, Standing::Raised | Standing::Interrupted)
+                standing == Standing::Raised
                     && self.backend == Backend::Rt
                     && job.in_slot.raises_threads()
             });
@@ -247,7 +246,7 @@ impl World {
             let cpus = match standing {
                 Standing::Raised => Some(slot_of(*id).map(|slot| &slot.cpus)),
                 Standing::Released => Some(None),
-                Standing::Interrupted | Standing::Filling | Standing::Paused => None,
+                Standing::Filling | Standing::Paused => None,
             };
             let cpus = cpus.filter(|slot| slot.is_none() || self.backend.can_fill());
             let stands = stands.and_then(|()| {

@@ -13,7 +13,7 @@ fn main() {
     for program in PROGRAMS {
         println!("cargo::rerun-if-changed=src/{program}.bpf.c");
     }
-    for header in ["book.h", "kernel.h", "states.h", "ways.h"] {
+    for header in ["book.h", "kernel.h", "states.h", "ways.h", "whole.h"] {
         println!("cargo::rerun-if-changed=src/{header}");
     }
     println!("cargo::rerun-if-env-changed=BPF_CLANG");

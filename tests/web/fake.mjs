@@ -52,13 +52,21 @@ export function fake(socket, { cpus, jobs, slice_ns = 10_000_000, hosts = 0 }) {
   const supply = { total: 2 ** 38, free: 2 ** 37, promised: 2 ** 30 };
   const gap = { period_ns: 10_000_000, length_ns: 500_000 };
   const began = Date.now();
+  const whole = (asked_ns) => {
+    const part = (of) => Math.round(asked_ns * of);
+    return {
+      asked_ns: part(1), whole_ns: part(0.97), other_ns: part(0.005), split_ns: part(0.015), partly_ns: part(0.01),
+      gap_ns: part(0.012), edge_ns: part(0.008), noise_ns: part(0.005), share: 0.975, steady_share: 0.98,
+      left_out_ns: part(0.02), left_out: 0.02, left_out_whole_ns: part(0.0146),
+    };
+  };
   const status = () => ({
     version: "0.1.0", pid: 10, guardian_pid: 11, uptime_ns: (Date.now() - began) * 1e6, backend: "rt",
     guarantee: "exclusive", backends: [{ name: "rt", guarantee: "exclusive", usable: true }], slice_ns,
     gap_ns: gap.length_ns, gap_period_ns: gap.period_ns, fill: true, gang_share_max: 1, cpus, jobs, unregistered_threads: 3,
     switches: { count: 5000, late: phase, lower: phase, raise: phase, skew: phase, late_plans: 3, ran_out: 0 }, interactive_weight: 200,
     batch_weight: 100, shares: "equal", class_slices: [{ class: "batch", slice_ns: slice_ns }], memory: supply, disk: supply,
-    load_average: cpus, measuring: "yes",
+    load_average: cpus, measuring: "yes", whole: whole(1e9),
   });
   const job = (id) => {
     const ms = Date.now() - began;
@@ -72,7 +80,7 @@ export function fake(socket, { cpus, jobs, slice_ns = 10_000_000, hosts = 0 }) {
       measured: {
         coscheduled: 0.97 + 0.03 * Math.sin(ms / 5000 + id), skew_ns_p99: 80_000 + id * 1000,
         lost_ns: ms * 1e3, filled_ns: ms * 2e3, waiting_ns: ms * 9e5, slot_ns: ms * 1e5,
-        gave_way: Math.round(ms / 100), gave_way_ns: ms * 1e4,
+        gave_way: Math.round(ms / 100), gave_way_ns: ms * 1e4, whole: whole(ms * 1e5),
       },
     };
   };

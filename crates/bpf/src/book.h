@@ -32,10 +32,18 @@ struct notes {
 	__u64 end_ns;
 };
 
-/* CLOCK_MONOTONIC, in order, without overlap. */
+/* CPUs of rows, in words of 64 bits. Of wider rows it is not told whether a gang is whole. */
+#define ROW_WORDS 8
+
+/* A turn: a slot, and the gap that interrupts it. CLOCK_MONOTONIC, in order, without overlap. */
 struct slot_time {
 	__u64 start_ns;
 	__u64 end_ns;
+	/* The end of the gap; that of the slot where there is none. */
+	__u64 until_ns;
+	/* The number of its CPUs; 0 where they are not those of the row. */
+	__u32 cpus;
+	__u32 unused;
 };
 
 struct slots {
@@ -44,8 +52,15 @@ struct slots {
 	__u32 count;
 	/* All of the time is slot. */
 	__u32 always;
+	/* The CPUs of the turns, their number, and the last of them plus one. */
+	__u32 row_cpus;
+	__u32 row_end;
+	__u64 row[ROW_WORDS];
 	struct slot_time slot[SLOTS_MAX];
 };
+
+/* What the CPUs of a gang's row run while the gang does not have all of them. */
+enum { ROW_OF_OTHER = 1, ROW_SPLIT = 2 };
 
 struct gang {
 	struct bpf_spin_lock lock;
@@ -89,6 +104,32 @@ struct gang {
 	/* How often a thread gave way to rivals in slot, and for how long (ways.h). */
 	__u64 gave_way;
 	__u64 gave_way_ns;
+	/*
+	 * Time of turns in which as many threads want to run as the row has CPUs. Of it, the time with
+	 * all of these CPUs; with another gang on all of them; with different gangs on them.
+	 */
+	__u64 asked_ns;
+	__u64 whole_ns;
+	__u64 other_ns;
+	__u64 split_ns;
+	/*
+	 * Neither this gang nor another one was whole: in gaps; in slots, before the gang was whole and
+	 * after it was for the last time.
+	 */
+	__u64 gap_ns;
+	__u64 edge_ns;
+	/* What `edge_ns` grows by if the slot ends now. */
+	__u64 tail_ns;
+	/* asked_ns of turns at an edge of which a CPU was away, and how much a gang was whole then. */
+	__u64 away_asked_ns;
+	__u64 away_whole_ns;
+	/* The same of the turn that is not over. */
+	__u64 turn_asked_ns;
+	__u64 turn_whole_ns;
+	/* The gang was whole since its slot began. */
+	__u32 met;
+	/* A CPU was away as the slot began. */
+	__u32 away;
 	__u32 skew[BUCKETS];
 };
 
@@ -154,6 +195,52 @@ static __always_inline __s32 at_least_none(__s32 count)
 	return count & ~sign;
 }
 
+/* 1 where a number is less than another one; both are below 2^63. Without a branch, too. */
+static __always_inline __u64 is_less(__s64 one, __s64 other)
+{
+	__u64 sign = (__u64)(one - other) >> 63;
+
+	barrier_var(sign);
+	return sign;
+}
+
+/*
+ * Books some time of a turn by whether the gang has all CPUs of its row; `view` is what these run
+ * otherwise.
+ */
+static __always_inline void spend_turn(struct gang *g, __u64 ns, __u32 cpus, __u32 view)
+{
+	__u32 running = at_least_none(g->running), runnable = at_least_none(g->runnable);
+	__u64 asked = is_less(0, cpus) & ~is_less(runnable, cpus);
+	__u64 whole = asked & ~is_less(running, cpus);
+	__u64 other = asked & ~whole & view;
+	__u64 rest = asked & ~whole & ~other;
+	__u64 in_slot = g->in_slot & 1, met = g->met & 1;
+
+	g->asked_ns += ns * asked;
+	g->whole_ns += ns * whole;
+	g->other_ns += ns * other;
+	g->split_ns += ns * (rest & (view >> 1));
+	g->gap_ns += ns * (rest & ~in_slot);
+	g->edge_ns += ns * (rest & in_slot & ~met);
+	g->tail_ns = g->tail_ns * (1 & ~whole) + ns * (rest & in_slot & met);
+	g->turn_asked_ns += ns * asked;
+	g->turn_whole_ns += ns * (whole | other);
+	g->met = met | (whole & in_slot);
+}
+
+/* A turn is over, or was replaced. */
+static __always_inline void end_turn(struct gang *g)
+{
+	__u64 away = g->away & 1;
+
+	g->away_asked_ns += g->turn_asked_ns * away;
+	g->away_whole_ns += g->turn_whole_ns * away;
+	g->turn_asked_ns = 0;
+	g->turn_whole_ns = 0;
+	g->away = 0;
+}
+
 /* Books some time by what the gang's threads do. */
 static __always_inline void spend(struct gang *g, __u64 ns)
 {
@@ -210,6 +297,7 @@ static __always_inline void begin(struct gang *g, __u64 at)
 	g->ending = 0;
 	g->starting = 1;
 	g->first_ns = 0;
+	g->met = 0;
 	look_at_start(g, at);
 }
 
@@ -221,18 +309,21 @@ static __always_inline void end(struct gang *g, __u64 at)
 	g->in_slot = 0;
 	g->starting = 0;
 	g->first_ns = 0;
+	g->edge_ns += g->tail_ns;
+	g->tail_ns = 0;
 	g->ended_ns = at;
 	g->ending = g->running > 0;
 	g->staying = g->ending ? g->running : 0;
 }
 
 /*
- * Books the time up to now, slot by slot; 0 where more slots have passed than are booked at once.
+ * Books the time up to now, turn by turn; 0 where more turns have passed than are booked at once.
+ * All of this time, the CPUs of the row ran what `view` says.
  */
-static __always_inline __u32 book(struct gang *g, struct slots *s, __u64 now)
+static __always_inline __u32 book(struct gang *g, struct slots *s, __u64 now, __u32 view)
 {
-	__u32 i, step;
-	__u64 start, stop;
+	__u32 i, step, cpus;
+	__u64 start, stop, until, to;
 
 	/* Read before the lock was taken, by several CPUs. */
 	if (now <= g->at_ns)
@@ -255,25 +346,37 @@ static __always_inline __u32 book(struct gang *g, struct slots *s, __u64 now)
 			break;
 		start = s->slot[i].start_ns;
 		stop = s->slot[i].end_ns;
+		until = s->slot[i].until_ns;
+		cpus = s->slot[i].cpus;
 		if (now < start)
 			break;
-		if (g->at_ns < stop) {
+		if (g->at_ns < until) {
 			if (g->at_ns < start) {
 				if (g->in_slot)
 					end(g, g->at_ns);
 				spend(g, start - g->at_ns);
 				g->at_ns = start;
 			}
-			if (!g->in_slot)
-				begin(g, g->at_ns);
-			if (stop > now)
-				stop = now;
-			spend(g, stop - g->at_ns);
-			g->at_ns = stop;
-			if (s->slot[i].end_ns > now)
+			if (g->at_ns < stop) {
+				if (!g->in_slot)
+					begin(g, g->at_ns);
+				to = stop < now ? stop : now;
+				spend_turn(g, to - g->at_ns, cpus, view);
+				spend(g, to - g->at_ns);
+				g->at_ns = to;
+				if (stop > now)
+					return 1;
+			}
+			if (g->in_slot)
+				end(g, g->at_ns);
+			to = until < now ? until : now;
+			spend_turn(g, to - g->at_ns, cpus, view);
+			spend(g, to - g->at_ns);
+			g->at_ns = to;
+			if (until > now)
 				return 1;
-			end(g, g->at_ns);
 		}
+		end_turn(g);
 		g->cursor = i + 1;
 	}
 	if (step == STEPS)
@@ -281,6 +384,7 @@ static __always_inline __u32 book(struct gang *g, struct slots *s, __u64 now)
 	/* A list that was taken back ends a slot early. */
 	if (g->in_slot)
 		end(g, g->at_ns);
+	end_turn(g);
 	spend(g, now - g->at_ns);
 	g->at_ns = now;
 	return 1;

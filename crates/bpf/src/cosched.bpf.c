@@ -13,6 +13,10 @@
  * gang's time on each CPU is summed up there, in memory that no other CPU writes. A run is added
  * when a thread leaves the CPU, waiting when a thread gets it.
  *
+ * In its turn, a gang that has as many runnable threads as its row has CPUs asks for all of these.
+ * It is whole while it runs on all of them. The rest of the time that it asks for is booked by what
+ * these CPUs run otherwise (whole.h), and by whether there is a gap or an edge.
+ *
  * Of a gang that sleeps, user space can await the first moment at which a thread wants to run
  * again. It can also read how many short tasks there were. A short task is an ordinary thread that
  * fell asleep, or ended, on a CPU on which a gang's thread wanted to run on. Threads that compute
@@ -163,7 +167,12 @@ struct {
 struct behind {
 	__u64 gang;
 	__u64 now;
+	/* Since it was booked last. */
+	__u32 view;
+	__u32 unused;
 };
+
+int view_of(__u64 gang);
 
 /* One step of catching up; ends the loop when it has. */
 static long book_more(__u32 step, struct behind *b)
@@ -177,7 +186,7 @@ static long book_more(__u32 step, struct behind *b)
 	if (!g)
 		return 1;
 	bpf_spin_lock(&g->lock);
-	is_booked = book(g, s, b->now);
+	is_booked = book(g, s, b->now, b->view);
 	notes = take_notes(g);
 	bpf_spin_unlock(&g->lock);
 	count_skews(g, notes.start_ns, notes.end_ns);
@@ -186,14 +195,18 @@ static long book_more(__u32 step, struct behind *b)
 
 /*
  * Books all slots that there can be. Nobody's state changes before that, which is that of all this
- * time.
+ * time. Not static, as those below.
  */
-static __noinline void catch_up(__u64 gang, __u64 now)
+__noinline int catch_up(__u64 gang, __u64 now)
 {
 	struct behind b = { .gang = gang, .now = now };
 
+	b.view = view_of(gang);
 	bpf_loop(SLOTS_MAX / STEPS + 1, book_more, &b, 0);
+	return 0;
 }
+
+#include "whole.h"
 
 /* A thread of a gang that does something else now. */
 struct change {
@@ -220,7 +233,7 @@ __noinline int carry_out(struct change *c)
 	struct slots *s;
 	struct notes notes;
 	__u64 id, now;
-	__u32 is_booked, has_woken;
+	__u32 is_booked, has_woken, view;
 
 	if (!c)
 		return 1;
@@ -231,15 +244,16 @@ __noinline int carry_out(struct change *c)
 	/* Another gang has the number of the group now. */
 	if (!g || g->epoch != c->epoch)
 		return 1;
+	view = view_of(id);
 	bpf_spin_lock(&g->lock);
-	is_booked = book(g, s, now);
+	is_booked = book(g, s, now, view);
 	if (!is_booked) {
 		notes = take_notes(g);
 		bpf_spin_unlock(&g->lock);
 		count_skews(g, notes.start_ns, notes.end_ns);
 		catch_up(id, now);
 		bpf_spin_lock(&g->lock);
-		book(g, s, now);
+		book(g, s, now, view);
 	}
 	/* Another CPU was here first, whose clock was read later. */
 	if (now < g->at_ns)
@@ -448,6 +462,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	/* Nobody waits for a CPU that idles: the gang's thread has gone elsewhere. */
 	else
 		cpu->taken = 0;
+	look_at_turn(cpu->gang && cpu->has_slots ? cpu->gang : 0, now, queue_of(next));
 	/* After the gang's time was booked, which says whether its slot is over. */
 	if (prev->prio == GANG_PRIO || next->prio == GANG_PRIO || cpu->is_in_slot)
 		cpu->is_in_slot = look_at_way(prev, left, next, now);
@@ -467,6 +482,8 @@ int BPF_PROG(on_runtime, struct task_struct *task)
 
 	if (task != bpf_get_current_task_btf())
 		return 0;
+	if (task->prio == GANG_PRIO)
+		look_at_steal(task);
 	t = bpf_task_storage_get(&threads, task, 0, 0);
 	if (!t || !t->gang || t->state != WAITING)
 		return 0;
@@ -477,6 +494,7 @@ int BPF_PROG(on_runtime, struct task_struct *task)
 	/* It came after the last switch that was reported, and its time on this CPU begins here. */
 	cpu->at_ns = now;
 	set(task, RUNNING, 0, 0, now);
+	look_at_turn(cpu->gang && cpu->has_slots ? cpu->gang : 0, now, queue_of(task));
 	return 0;
 }
 

@@ -1,5 +1,7 @@
 //! The figures of a gang.
 
+use crate::Whole;
+
 /// Sums since the gang is watched, or started over.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GangSums {
@@ -18,6 +20,7 @@ pub struct GangSums {
     /// How often a thread gave way to a rival in slot, and for how long.
     pub gave_way: u64,
     pub gave_way_ns: u64,
+    pub whole: Whole,
     /// How many edges of slots had which skew (`skew_us` of the index).
     pub skews: Vec<u32>,
 }
@@ -155,6 +158,7 @@ impl GangSums {
             waiting_ns: self.waiting_ns.saturating_sub(earlier.waiting_ns),
             gave_way: self.gave_way.saturating_sub(earlier.gave_way),
             gave_way_ns: self.gave_way_ns.saturating_sub(earlier.gave_way_ns),
+            whole: self.whole.since(&earlier.whole),
             skews: skews.collect(),
         }
     }

@@ -96,6 +96,8 @@ struct rq {
 	struct cfs_rq cfs;
 	struct rt_rq rt;
 	struct task_struct *curr;
+	/* CONFIG_PARAVIRT_TIME_ACCOUNTING: for how long the host let the CPU wait, ever, in ns. */
+	__u64 prev_steal_time_rq;
 };
 
 struct sched_entity {

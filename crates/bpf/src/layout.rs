@@ -1,8 +1,8 @@
 //! The values in the maps of `cosched.bpf.c`.
 
 use crate::{
-    Culprit, GangSums, OnCpu, RunnableThread, SLOTS_MAX, SchedClass, SlotTime, Wait,
-    shared::{self, Closing, Cpu, Damage, Gang, Runnable, Share, Shared, Slots},
+    Culprit, GangSums, OnCpu, RunnableThread, SLOTS_MAX, SchedClass, SlotTime, Turn, Wait, Whole,
+    shared::{self, Closing, Cpu, Damage, Gang, Lane, ROW_WORDS, Runnable, Share, Shared, Slots},
 };
 
 /// A gang that nothing is known of up to a moment.
@@ -21,6 +21,16 @@ pub fn figures(gang: &[u8]) -> GangSums {
         waiting_ns: gang.waiting_ns,
         gave_way: gang.gave_way,
         gave_way_ns: gang.gave_way_ns,
+        whole: Whole {
+            asked_ns: gang.asked_ns,
+            whole_ns: gang.whole_ns,
+            other_ns: gang.other_ns,
+            split_ns: gang.split_ns,
+            gap_ns: gang.gap_ns,
+            edge_ns: gang.edge_ns,
+            away_asked_ns: gang.away_asked_ns,
+            away_whole_ns: gang.away_whole_ns,
+        },
         skews: gang.skew.to_vec(),
     }
 }
@@ -31,16 +41,36 @@ pub fn runnable(gang: &[u8]) -> u32 {
     Gang::read(gang).runnable.max(0) as u32
 }
 
-/// The slots of a gang; `None` where all of the time is slot.
-pub fn slots(generation: u64, slots: Option<&[SlotTime]>) -> Vec<u8> {
+/// The slots of a gang, and the CPUs of its row; `None` where all of the time is slot. Of a row with
+/// CPUs beyond those for which there is room, no CPU is known.
+pub fn slots(generation: u64, slots: Option<&[SlotTime]>, row: &[u32]) -> Vec<u8> {
     let known = slots.unwrap_or_default();
     let known = &known[..known.len().min(SLOTS_MAX)];
     let (count, always) = (known.len() as u32, u32::from(slots.is_none()));
-    let mut list = Slots { generation, count, always, ..Slots::zeroed() };
+    let row_end = row.iter().max().map_or(0, |last| last + 1);
+    let has_room = row_end as usize <= ROW_WORDS * 64;
+    let row = if has_room { row } else { &[] };
+    let row_end = if has_room { row_end } else { 0 };
+    let row_cpus = row.len() as u32;
+    let mut list = Slots { generation, count, always, row_cpus, row_end, ..Slots::zeroed() };
+    row.iter().for_each(|cpu| list.row[*cpu as usize / 64] |= 1 << (cpu % 64));
     for (slot, room) in known.iter().zip(&mut list.slot) {
-        *room = shared::SlotTime { start_ns: slot.start_ns, end_ns: slot.end_ns };
+        let &SlotTime { start_ns, end_ns, until_ns, cpus } = slot;
+        let cpus = if has_room { cpus } else { 0 };
+        *room = shared::SlotTime { start_ns, end_ns, until_ns, cpus, unused: 0 };
     }
     list.to_bytes()
+}
+
+/// The turns on a lane.
+pub fn lane(turns: &[Turn]) -> Vec<u8> {
+    let turns = &turns[..turns.len().min(SLOTS_MAX)];
+    let mut lane = Lane { count: turns.len() as u32, ..Lane::zeroed() };
+    for (turn, room) in turns.iter().zip(&mut lane.turn) {
+        let &Turn { start_ns, end_ns, gang } = turn;
+        *room = shared::Turn { start_ns, end_ns, gang };
+    }
+    lane.to_bytes()
 }
 
 /// The gang that a culprit harmed, and the last half of its epoch.

@@ -33,6 +33,7 @@ mod profiler;
 #[cfg_attr(not(has_program), allow(dead_code, reason = "tests use a part of it"))]
 mod shared;
 mod ticks;
+mod whole;
 
 #[cfg(test)]
 #[path = "../tests/native/mod.rs"]
@@ -42,12 +43,43 @@ pub use figures::{Culprit, GangSums, OnCpu, RunnableThread, SchedClass, Wait};
 pub use meter::Meter;
 pub use profiler::Profiler;
 pub use ticks::{CODE_BYTES, Coscheduling, Sleep, Sum, Tick, Who};
+pub use whole::Whole;
 
-/// A part of the time in which a gang has its slot (CLOCK_MONOTONIC).
+/// A turn of a gang: a part of the time in which it has its slot, and the gap that interrupts the
+/// slot (CLOCK_MONOTONIC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotTime {
     pub start_ns: u64,
+    /// The end of the slot. It is `start_ns` where the turn is a gap from its start.
     pub end_ns: u64,
+    /// The end of the gap; that of the slot where there is none.
+    pub until_ns: u64,
+    /// The number of its CPUs; 0 where they are not those of the row that goes with it.
+    pub cpus: u32,
+}
+
+impl SlotTime {
+    /// A slot that no gap interrupts, of a row that is not known.
+    pub fn new(start_ns: u64, end_ns: u64) -> SlotTime {
+        SlotTime { start_ns, end_ns, until_ns: end_ns, cpus: 0 }
+    }
+}
+
+/// The turn of a gang on some CPUs (CLOCK_MONOTONIC).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    pub start_ns: u64,
+    pub end_ns: u64,
+    /// The number of the gang's cgroup.
+    pub gang: u64,
+}
+
+/// CPUs that have the same turns.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lane {
+    pub cpus: Vec<u32>,
+    /// In order, without overlap.
+    pub turns: Vec<Turn>,
 }
 
 /// The most slots that are kept of a gang; later ones are written when earlier ones have passed.

@@ -2,7 +2,7 @@
 
 use std::{
     cell::RefCell,
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     convert::Infallible,
     fmt,
     sync::{
@@ -15,7 +15,7 @@ use std::{
 use libbpf_rs::{ErrorKind, Link, MapCore, MapFlags, Object, ProgramInput, RingBufferBuilder};
 
 use crate::{
-    Culprit, GangSums, NotMeasured, OnCpu, RunnableThread, SlotTime, Wait, layout,
+    Culprit, GangSums, Lane, NotMeasured, OnCpu, RunnableThread, SlotTime, Wait, Whole, layout,
     object::{self, Aligned, map, program, refused},
 };
 
@@ -29,7 +29,10 @@ const READ_AGAIN: usize = 10;
 const CALLED: [&str; 5] = ["book_now", "await", "close_way", "look_around", "list_runnable"];
 
 /// The arrays with a value for each CPU.
-const OF_CPUS: [&str; 1] = ["ways"];
+const OF_CPUS: [&str; 3] = ["ways", "places", "lane_of"];
+
+/// The lanes that there is room for.
+const LANES_MAX: usize = 1024;
 
 static PROGRAM: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/cosched.bpf.o")));
@@ -46,6 +49,10 @@ pub struct Meter {
     epoch: AtomicU64,
     /// The values that gangs had when they started over.
     before: Mutex<HashMap<u64, Measured>>,
+    /// The lane of each CPU that has one, as the kernel has it, and how many lanes there are.
+    lanes: Mutex<(BTreeMap<u32, u32>, usize)>,
+    /// Of gangs that are measured no more.
+    whole_of_gone: Mutex<Whole>,
 }
 
 /// All that is measured of a gang.
@@ -73,7 +80,15 @@ impl Meter {
             .collect::<Result<Vec<_>, _>>()
             .map_err(refused("attach the BPF programs"))?;
         let [generation, epoch] = [1, 1].map(AtomicU64::new);
-        Ok(Meter { object, _links: links, generation, epoch, before: Mutex::default() })
+        Ok(Meter {
+            object,
+            _links: links,
+            generation,
+            epoch,
+            before: Mutex::default(),
+            lanes: Mutex::default(),
+            whole_of_gone: Mutex::default(),
+        })
     }
 
     /// Measures a gang from now on: the threads in the cgroup (version 2) of this number. Earlier
@@ -135,19 +150,58 @@ impl Meter {
         self.before().get(&gang).cloned().unwrap_or_default()
     }
 
-    /// The slots of a gang, in order, without overlap; `None`: all of the time is slot. Time that
-    /// has passed is booked by the slots that were known before.
-    pub fn set_slots(&self, gang: u64, slots: Option<&[SlotTime]>) -> Result<(), NotMeasured> {
+    /// The slots of a gang, in order, without overlap, with the CPUs of its row; `None`: all of the
+    /// time is slot. Time that has passed is booked by the slots that were known before.
+    pub fn set_slots(
+        &self,
+        gang: u64,
+        slots: Option<&[SlotTime]>,
+        row: &[u32],
+    ) -> Result<(), NotMeasured> {
         // Of a gang that is not watched yet there is nothing to book.
         let _ = self.book_now(gang);
         let generation = self.generation.fetch_add(1, Ordering::Relaxed);
         map(&self.object, "slots")
-            .update(&gang.to_ne_bytes(), &layout::slots(generation, slots), MapFlags::ANY)
+            .update(&gang.to_ne_bytes(), &layout::slots(generation, slots, row), MapFlags::ANY)
             .map_err(refused("set the slots of a gang"))
+    }
+
+    /// Whose turns there are on which CPUs, of no CPU twice. CPUs without a lane have no turns.
+    pub fn set_lanes(&self, lanes: &[Lane]) -> Result<(), NotMeasured> {
+        let refused = refused("set whose turns there are");
+        let lanes = &lanes[..lanes.len().min(LANES_MAX)];
+        let mut known = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let (of_cpus, count) = &mut *known;
+        let mut of_cpus_now = BTreeMap::new();
+        for (number, lane) in (1u32..).zip(lanes) {
+            map(&self.object, "lanes")
+                .update(&number.to_ne_bytes(), &layout::lane(&lane.turns), MapFlags::ANY)
+                .map_err(&refused)?;
+            of_cpus_now.extend(lane.cpus.iter().map(|&cpu| (cpu, number)));
+        }
+        let gone = of_cpus.keys().filter(|cpu| !of_cpus_now.contains_key(cpu));
+        let without: Vec<(u32, u32)> = gone.map(|&cpu| (cpu, 0)).collect();
+        for (cpu, number) in of_cpus_now.iter().map(|(&cpu, &number)| (cpu, number)).chain(without)
+        {
+            if of_cpus.get(&cpu).copied().unwrap_or_default() != number {
+                map(&self.object, "lane_of")
+                    .update(&cpu.to_ne_bytes(), &number.to_ne_bytes(), MapFlags::ANY)
+                    .map_err(&refused)?;
+            }
+        }
+        for number in lanes.len() + 1..=*count {
+            let _ = map(&self.object, "lanes").delete(&(number as u32).to_ne_bytes());
+        }
+        (*of_cpus, *count) = (of_cpus_now, lanes.len());
+        Ok(())
     }
 
     /// Measures a gang no more. One that is not watched is none: that is all that can fail.
     pub fn forget(&self, gang: u64) {
+        if let Ok(gone) = self.booked(gang) {
+            let mut all = self.whole_of_gone.lock().unwrap_or_else(PoisonError::into_inner);
+            *all = all.and(&layout::figures(&gone).whole);
+        }
         let _ = map(&self.object, "gangs").delete(&gang.to_ne_bytes());
         let _ = map(&self.object, "slots").delete(&gang.to_ne_bytes());
         let _ = map(&self.object, "shares").delete(&gang.to_ne_bytes());
@@ -225,6 +279,21 @@ impl Meter {
     /// The sums of a gang up to now.
     pub fn read(&self, gang: u64) -> Result<GangSums, NotMeasured> {
         Ok(layout::figures(&self.booked(gang)?).since(&self.before_of(gang).figures))
+    }
+
+    /// How much of their turns all gangs were whole that are or were measured, however often they
+    /// started over.
+    pub fn whole(&self) -> Result<Whole, NotMeasured> {
+        let mut all = *self.whole_of_gone.lock().unwrap_or_else(PoisonError::into_inner);
+        for gang in map(&self.object, "gangs").keys() {
+            let Ok(gang) = gang.try_into().map(u64::from_ne_bytes) else { continue };
+            match self.booked(gang) {
+                Ok(bytes) => all = all.and(&layout::figures(&bytes).whole),
+                Err(NotMeasured::NotWatched) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(all)
     }
 
     /// How many threads of a gang run or wait for a CPU. Threads that did so when they came to the

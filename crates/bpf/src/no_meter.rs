@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use crate::{Culprit, GangSums, NotMeasured, OnCpu, RunnableThread, SlotTime, Wait};
+use crate::{Culprit, GangSums, Lane, NotMeasured, OnCpu, RunnableThread, SlotTime, Wait, Whole};
 
 /// Cannot be made here.
 #[derive(Debug)]
@@ -30,7 +30,16 @@ impl Meter {
         match *self {}
     }
 
-    pub fn set_slots(&self, _gang: u64, _slots: Option<&[SlotTime]>) -> Result<(), NotMeasured> {
+    pub fn set_slots(
+        &self,
+        _gang: u64,
+        _slots: Option<&[SlotTime]>,
+        _row: &[u32],
+    ) -> Result<(), NotMeasured> {
+        match *self {}
+    }
+
+    pub fn set_lanes(&self, _lanes: &[Lane]) -> Result<(), NotMeasured> {
         match *self {}
     }
 
@@ -55,6 +64,10 @@ impl Meter {
     }
 
     pub fn read(&self, _gang: u64) -> Result<GangSums, NotMeasured> {
+        match *self {}
+    }
+
+    pub fn whole(&self) -> Result<Whole, NotMeasured> {
         match *self {}
     }
 

@@ -14,6 +14,9 @@ use crate::SLOTS_MAX;
 /// Buckets of skews (`book.h`).
 pub const BUCKETS: usize = 144;
 
+/// Words that have the CPUs of a row (`book.h`).
+pub const ROW_WORDS: usize = 8;
+
 /// A value that C and Rust lay out alike, in the byte order of the machine.
 pub trait Shared: Sized {
     const SIZE: usize;
@@ -127,7 +130,7 @@ macro_rules! shared {
     )*};
 }
 
-// The meaning of each field stands in C: book.h, ways.h, cosched.bpf.c and profile.bpf.c.
+// The meaning of each field stands in C: book.h, ways.h, whole.h, cosched.bpf.c and profile.bpf.c.
 shared! {
     struct Notes = "notes" {
         start_ns: u64,
@@ -137,12 +140,18 @@ shared! {
     struct SlotTime = "slot_time" {
         start_ns: u64,
         end_ns: u64,
+        until_ns: u64,
+        cpus: u32,
+        unused: u32,
     }
 
     struct Slots = "slots" {
         generation: u64,
         count: u32,
         always: u32,
+        row_cpus: u32,
+        row_end: u32,
+        row: [u64; ROW_WORDS],
         slot: [SlotTime; SLOTS_MAX],
     }
 
@@ -171,6 +180,19 @@ shared! {
         unused: u32,
         gave_way: u64,
         gave_way_ns: u64,
+        asked_ns: u64,
+        whole_ns: u64,
+        other_ns: u64,
+        split_ns: u64,
+        gap_ns: u64,
+        edge_ns: u64,
+        tail_ns: u64,
+        away_asked_ns: u64,
+        away_whole_ns: u64,
+        turn_asked_ns: u64,
+        turn_whole_ns: u64,
+        met: u32,
+        away: u32,
         skew: [u32; BUCKETS],
     }
 
@@ -207,6 +229,26 @@ shared! {
         taken: u32,
         is_in_slot: u32,
         unused: u32,
+    }
+
+    struct Turn = "turn" {
+        start_ns: u64,
+        end_ns: u64,
+        gang: u64,
+    }
+
+    struct Lane = "lane" {
+        count: u32,
+        unused: u32,
+        turn: [Turn; SLOTS_MAX],
+    }
+
+    struct Place = "place" {
+        gang: u64,
+        owner: u64,
+        steal_ns: u64,
+        away_ns: u64,
+        away_at_ns: u64,
     }
 
     struct Way = "way" {
@@ -383,6 +425,9 @@ mod tests {
                 differences_of::<Damage>(&cosched),
                 differences_of::<Share>(&cosched),
                 differences_of::<Cpu>(&cosched),
+                differences_of::<Turn>(&cosched),
+                differences_of::<Lane>(&cosched),
+                differences_of::<Place>(&cosched),
                 differences_of::<Way>(&cosched),
                 differences_of::<Wait>(&cosched),
                 differences_of::<Closing>(&cosched),

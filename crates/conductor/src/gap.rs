@@ -16,9 +16,10 @@
 //!
 //! Where periods are well below a second, gaps leave the kernel its share by themselves. A gap is
 //! the kernel's share, the time by which gangs are lowered late, as measured, and a margin: that
-//! threads are interrupted in a gap, too, is not measured. Two gangs that spin on two CPUs had a
-//! switch late by 50 to 70 ms in four of six tens of seconds without the margin, and none later
-//! than 8 ms in twelve with it.
+//! threads are interrupted in a gap, too, is not measured. The time by which they are late counts up
+//! to the kernel's share and the margin: a host that takes CPUs away lengthens gaps no further. Two
+//! gangs that spin on two CPUs had a switch late by 50 to 70 ms in four of six tens of seconds
+//! without the margin, and none later than 8 ms in twelve with it.
 //!
 //! Properties: at the end of a longer period, a shorter one ends as well. Gaps come more often from
 //! the second busy look among the last ten on, until at most one of the last ten is busy.
@@ -166,13 +167,14 @@ impl ShortTasks {
 }
 
 /// The length of a gap: at least what was asked for, at most half the period. It has 1.25 times
-/// `late_ns`, since a gap that is too short costs much, and one that is too long costs little.
+/// `late_ns`, since a gap that is too short costs much, and one that is too long costs little. This
+/// part is at most as long as the other one.
 fn needed_ns(asked: Gap, kept: f64, late_ns: u64) -> u64 {
     if asked.length_ns == 0 || kept == 0.0 {
         return asked.length_ns;
     }
     let kept_ns = ((kept + MARGIN) * asked.period_ns as f64).round() as u64;
-    let needed_ns = kept_ns + late_ns + late_ns / 4;
+    let needed_ns = kept_ns + (late_ns + late_ns / 4).min(kept_ns);
     needed_ns.next_multiple_of(10_000).clamp(asked.length_ns, asked.period_ns / 2)
 }
 
@@ -189,6 +191,7 @@ mod tests {
         assert_eq!(needed_ns(ASKED, 0.01, 40_000), 500_000);
         assert_eq!(needed_ns(ASKED, 0.0, 40_000), 500_000);
         assert_eq!(needed_ns(ASKED, 1.0, 40_000), 5_000_000);
+        assert_eq!(needed_ns(ASKED, 0.05, 9_000_000), 1_200_000, "twice the kernel's share");
         assert_eq!(needed_ns(Gap { length_ns: 0, ..ASKED }, 0.05, 40_000), 0);
     }
 

@@ -185,9 +185,7 @@ const MS: u64 = 1_000_000;
 /// Slots of a millisecond each, one every other millisecond, from a moment on.
 fn short_slots(from_ns: u64) -> Vec<SlotTime> {
     let start_ns = |number: u64| from_ns + number * 2 * MS;
-    (0..SLOTS_MAX as u64)
-        .map(|it| SlotTime { start_ns: start_ns(it), end_ns: start_ns(it) + MS })
-        .collect()
+    (0..SLOTS_MAX as u64).map(|it| SlotTime::new(start_ns(it), start_ns(it) + MS)).collect()
 }
 
 /// The figures of a gang over such slots. The slots are sent before the first one begins, however
@@ -196,12 +194,12 @@ fn over_short_slots(meter: &Meter, group: u64, then: impl FnOnce()) -> GangSums 
     let mut ahead_ns = 20 * MS;
     let (slots, before) = loop {
         let slots = short_slots(clock::monotonic_ns() + ahead_ns);
-        meter.set_slots(group, Some(&slots)).unwrap();
+        meter.set_slots(group, Some(&slots), &[]).unwrap();
         let before = meter.read(group).unwrap();
         if clock::monotonic_ns() < slots[0].start_ns {
             break (slots, before);
         }
-        meter.set_slots(group, Some(&[])).unwrap();
+        meter.set_slots(group, Some(&[]), &[]).unwrap();
         ahead_ns *= 2;
     };
     let end_ns = slots[SLOTS_MAX - 1].end_ns;
@@ -326,8 +324,8 @@ fn needs_root_and_bpf_interrupted_filler_left_slot() {
         let group = group_of(&place, job)?;
         meter.watch(group).unwrap();
         let slots = truth::filled_slots(program.go());
-        let sent = slots.iter().map(|&(start_ns, end_ns)| SlotTime { start_ns, end_ns });
-        meter.set_slots(group, Some(&sent.collect::<Vec<_>>())).unwrap();
+        let sent = slots.iter().map(|&(start_ns, end_ns)| SlotTime::new(start_ns, end_ns));
+        meter.set_slots(group, Some(&sent.collect::<Vec<_>>()), &[]).unwrap();
         let truth = truth_of(&program.truth(), &slots);
         let mut compared = Compared::default();
         let skews = meter.read(group).unwrap().skews;
@@ -494,6 +492,35 @@ fn needs_root_and_bpf_gang_measured_in_and_out() {
     assert!(measured(&place.client().show_job(one).unwrap().details).lost_to.is_some());
 }
 
+/// Two gangs of one CPU, which spin: each asks for its row all the time.
+#[test]
+fn needs_root_and_bpf_whole_time_has_parts_and_causes() {
+    let Some(place) = raising(&[]) else { return };
+    let programs = [(); 2].map(|()| Program::spinner());
+    let jobs = programs.each_ref().map(|program| job_with(&place, program, 1));
+    if !measures(&details(&place, jobs[0])) {
+        return;
+    }
+    let asks = |time: &Option<v1::WholeTime>| time.as_ref().is_some_and(|it| it.share > 0.0);
+    wait_until("both gangs were whole for a while", || {
+        jobs.iter().all(|&job| asks(&measured(&details(&place, job)).whole))
+    });
+    for job in jobs {
+        let whole = measured(&details(&place, job)).whole.clone().unwrap();
+        let missing_ns = whole.asked_ns - whole.whole_ns - whole.other_ns;
+        assert_eq!(whole.split_ns + whole.partly_ns, missing_ns, "{whole:?}");
+        assert_eq!(whole.gap_ns + whole.edge_ns + whole.noise_ns, missing_ns, "{whole:?}");
+        assert_eq!(whole.split_ns, 0, "a row of one CPU runs one gang: {whole:?}");
+        assert!(whole.left_out_ns <= whole.asked_ns, "{whole:?}");
+    }
+    let both = jobs.map(|job| measured(&details(&place, job)).whole.clone().unwrap().asked_ns);
+    let all_ns = |place: &Place| place.status().whole.unwrap().asked_ns;
+    assert!(all_ns(&place) >= both.iter().sum(), "of all gangs");
+    drop(programs);
+    wait_until("both have ended", || place.client().list_jobs().unwrap().jobs.is_empty());
+    assert!(all_ns(&place) >= both.iter().sum(), "of those that have ended, too");
+}
+
 /// Two programs that spin on one CPU.
 fn on_one_cpu() -> [Program; 2] {
     [(); 2].map(|()| spinning_on(cpus()[0]))
@@ -553,7 +580,7 @@ fn slots_to_which_one_never_comes() -> Option<(Meter, u64, Place, [Program; 2])>
     let programs = on_one_cpu();
     let job = unscheduled(&place, "many", &programs.each_ref());
     let group = group_of(&place, job)?;
-    meter.set_slots(group, Some(&[])).unwrap();
+    meter.set_slots(group, Some(&[]), &[]).unwrap();
     meter.watch(group).unwrap();
     meter.look_around().unwrap();
     Some((meter, group, place, programs))
@@ -562,9 +589,9 @@ fn slots_to_which_one_never_comes() -> Option<(Meter, u64, Place, [Program; 2])>
 /// Sets slots that begin at once; they are as long as those of a program that fills.
 fn set_filled_slots(meter: &Meter, group: u64) -> Vec<SlotTime> {
     let slots = truth::filled_slots(clock::monotonic_ns());
-    let slots = slots.iter().map(|&(start_ns, end_ns)| SlotTime { start_ns, end_ns });
+    let slots = slots.iter().map(|&(start_ns, end_ns)| SlotTime::new(start_ns, end_ns));
     let slots: Vec<SlotTime> = slots.collect();
-    meter.set_slots(group, Some(&slots)).unwrap();
+    meter.set_slots(group, Some(&slots), &[]).unwrap();
     slots
 }
 

@@ -10,7 +10,7 @@ use crate::harness::report::Report;
 use crate::promises::{
     accounts, arrival, auto, barrier, barriers, build, calls, clients, coscheduled, doctor, fill,
     frames, hostile, hosts, idle, kill, lateness, openmp, programs, reading, release, share,
-    switch, views, watching,
+    switch, views, watching, whole,
 };
 use crate::published::{
     batch, deadlines, holes, hydro, noise, overhead, priority, skew, slices, slow_network, solvers,
@@ -73,7 +73,7 @@ const ON_ALL_CPUS: &[Takes] = &[Seconds, Plain, WatchPlain, Backend, Paper];
 const OF_GANGD: &[Takes] = &[Seconds, Threads, Backend, Paper];
 
 /// Those of the papers first, in their order.
-pub const EXPERIMENTS: [Experiment; 42] = [
+pub const EXPERIMENTS: [Experiment; 43] = [
     Experiment {
         name: "gauss",
         about: "Gaussian elimination beside competitors, by the number of threads (L35)",
@@ -289,6 +289,13 @@ pub const EXPERIMENTS: [Experiment; 42] = [
         takes: OF_GANGD,
         spec: Some(&[]),
         ..plain!(coscheduled::run)
+    },
+    Experiment {
+        name: "whole",
+        about: "How much of the time a complete gang has the CPUs, and who has the rest",
+        takes: OF_GANGD,
+        spec: Some(&[]),
+        ..plain!(whole::run)
     },
     Experiment {
         name: "switch",

@@ -71,12 +71,19 @@ fn remark(figure: &Figure, job: &v1::Job) -> String {
     }
 }
 
+/// The host disturbed so many turns that the rest says nothing.
+fn is_disturbed(job: &v1::Job) -> bool {
+    let whole = job.measured.as_ref().and_then(|measured| measured.whole.as_ref());
+    whole.is_some_and(|whole| whole.steady_share.is_none())
+}
+
 /// Why a figure has no value; nothing where it does not apply to the job.
 fn absence(figure: &Figure, job: &v1::Job) -> Option<&'static str> {
     match figure.name {
         "coscheduled" if job.not_measured.is_some() => None,
         "coscheduled" if job.slots > 0 => Some("wanted no CPU in its slots yet"),
         "coscheduled" => Some("had no slot yet"),
+        "whole_steady" if is_disturbed(job) => Some("not told: too much would be left out"),
         _ => None,
     }
 }

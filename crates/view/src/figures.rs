@@ -118,6 +118,17 @@ const fn sum(
     figure(name, title, Ns, help, value).measured().metric(MetricType::Counter, None)
 }
 
+/// A part of the time of a job's turns that BPF measures.
+const fn part(
+    name: &'static str,
+    title: &'static str,
+    help: &'static str,
+    stem: &'static str,
+    value: fn(&JobView) -> Option<Value<'_>>,
+) -> Figure {
+    figure(name, title, Ns, help, value).measured().metric(MetricType::Counter, Some(stem))
+}
+
 impl Figure {
     const fn column(self, rank: u8, heading: &'static str, widths: (usize, usize)) -> Figure {
         let column = Column { rank, heading, widths, optional: false };
@@ -264,6 +275,37 @@ pub const FIGURES: &[Figure] = &[
     .measured()
     .metric(MetricType::Gauge, Some("skew")),
     figure(
+        "whole",
+        "whole",
+        Share,
+        "Share of the time that the job asked for all CPUs of its row, in slots and the gaps that \
+         interrupt them, in which it or another gang had all of them",
+        |view| Some(Real(whole(view)?.share)),
+    )
+    .column(3, "WHOLE%", (6, 6))
+    .ascending()
+    .measured()
+    .gauge(),
+    figure(
+        "whole_steady",
+        "on a steady host",
+        Share,
+        "The same without turns at the start of which the host let a CPU wait for more than 200 µs; \
+         absent where that leaves out more than a tenth",
+        |view| whole(view)?.steady_share.map(Real),
+    )
+    .measured()
+    .gauge(),
+    figure(
+        "left_out",
+        "left out of that",
+        Share,
+        "Share of the time that is left out for such turns",
+        |view| Some(Real(whole(view)?.left_out)),
+    )
+    .measured()
+    .metric(MetricType::Gauge, Some("whole_left_out")),
+    figure(
         "lost",
         "waits in slot",
         Mean,
@@ -352,6 +394,48 @@ pub const FIGURES: &[Figure] = &[
     })
     .column(3, "CPU TIME", (11, 11))
     .metric(MetricType::Counter, Some("cpu")),
+    part(
+        "asked_ns",
+        "asked for its row",
+        "Time in which the job asked for all CPUs of its row",
+        "asked",
+        |view| Some(Whole(whole(view)?.asked_ns)),
+    ),
+    part(
+        "split_ns",
+        "split",
+        "Of it, time in which no gang was whole and the CPUs ran different gangs",
+        "split",
+        |view| Some(Whole(whole(view)?.split_ns)),
+    ),
+    part(
+        "partly_ns",
+        "partly",
+        "Of it, time in which no gang was whole and some CPUs ran none",
+        "partly",
+        |view| Some(Whole(whole(view)?.partly_ns)),
+    ),
+    part(
+        "gap_ns",
+        "not whole in gaps",
+        "Time in gaps in which no gang was whole",
+        "not_whole_in_gaps",
+        |view| Some(Whole(whole(view)?.gap_ns)),
+    ),
+    part(
+        "edge_ns",
+        "not whole at edges",
+        "Time in slots before the job was whole, or after it was so for the last time",
+        "not_whole_at_edges",
+        |view| Some(Whole(whole(view)?.edge_ns)),
+    ),
+    part(
+        "noise_ns",
+        "not whole between",
+        "Time in slots in which something else had a CPU of a job that was whole before and after",
+        "not_whole_between",
+        |view| Some(Whole(whole(view)?.noise_ns)),
+    ),
     sum(
         "lost_ns",
         "waited in slot",
@@ -405,6 +489,10 @@ pub const CLASSES: [v1::Class; 4] =
 
 fn text<'a>(value: impl Into<Cow<'a, str>>) -> Option<Value<'a>> {
     Some(Value::Text(value.into()))
+}
+
+fn whole(view: &JobView) -> Option<&v1::WholeTime> {
+    view.job.measured.as_ref()?.whole.as_ref()
 }
 
 /// The report of a program that makes sense.

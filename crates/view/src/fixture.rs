@@ -49,10 +49,30 @@ pub fn job(id: i64, name: &str) -> v1::Job {
             gave_way: 0,
             gave_way_ns: 0,
             slot_ns: 10_000_000_000,
+            whole: Some(whole_time()),
             lost_to: None,
             per_cpu: None,
         }),
         not_measured: None,
+    }
+}
+
+/// A gang that is whole for nearly all of the time.
+pub fn whole_time() -> v1::WholeTime {
+    v1::WholeTime {
+        asked_ns: 10_000_000_000,
+        whole_ns: 9_700_000_000,
+        other_ns: 50_000_000,
+        split_ns: 150_000_000,
+        partly_ns: 100_000_000,
+        gap_ns: 120_000_000,
+        edge_ns: 80_000_000,
+        noise_ns: 50_000_000,
+        share: 0.975,
+        steady_share: Some(0.98),
+        left_out_ns: 200_000_000,
+        left_out: 0.02,
+        left_out_whole_ns: 146_000_000,
     }
 }
 
@@ -106,6 +126,7 @@ pub fn status() -> v1::Status {
         },
         measuring: v1::Measuring::yes,
         not_measured: None,
+        whole: Some(whole_time()),
         not_proved: None,
         working_hours: None,
         shares: v1::Shares::equal,

@@ -15,4 +15,5 @@ pub mod table;
 pub mod top;
 pub mod values;
 pub mod web;
+pub mod whole;
 pub mod why;

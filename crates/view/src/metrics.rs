@@ -170,6 +170,14 @@ fn of_daemon(
     .filter_map(|(class, weight)| Some((vec![("class", word(&class))], weight? as f64 / 100.0)));
     let hours = status.working_hours.map_or(Vec::new(), |are| one(f64::from(u8::from(are))));
     let (memory, disk) = (&status.memory, &status.disk);
+    let whole = status.whole.as_ref();
+    let asked = whole.map_or(Vec::new(), |it| one(seconds(it.asked_ns)));
+    let had = whole.map_or(Vec::new(), |it| one(seconds(it.whole_ns + it.other_ns)));
+    let steady = whole.and_then(|it| it.steady_share).map_or(Vec::new(), one);
+    let causes = whole.map_or(Vec::new(), |it| {
+        let causes = [("gap", it.gap_ns), ("edge", it.edge_ns), ("noise", it.noise_ns)];
+        causes.map(|(cause, ns)| (vec![("cause", cause.to_owned())], seconds(ns))).into()
+    });
     vec![
         (
             "gangd_build_info",
@@ -244,6 +252,20 @@ fn of_daemon(
             Gauge,
             one(disk.promised as f64),
         ),
+        (
+            "gangd_asked_seconds",
+            "Time in which gangs asked for all CPUs of their rows",
+            Counter,
+            asked,
+        ),
+        ("gangd_whole_seconds", "Of it, time in which a whole gang had them", Counter, had),
+        (
+            "gangd_whole_steady_ratio",
+            "Share of it in which a whole gang had them, without turns that the host disturbed",
+            Gauge,
+            steady,
+        ),
+        ("gangd_not_whole_seconds", "Of it, time in which none did, by cause", Counter, causes),
         (
             "gangd_switches",
             "Switches from one row to the next",

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use super::{
     machine::{At, CPUS, Kind, Machine, TASKS, name},
+    rows::{Piece, Seen, row_truth},
     truth::{Edge, Span, Spell, Thread, Truth, time_within},
 };
 use crate::{SLOTS_MAX, SlotTime, layout};
@@ -82,6 +83,22 @@ struct Cpu {
     /// The gang's run that was seen to begin, and whether the gang had slots.
     run: Option<(Key, bool)>,
     taken: bool,
+    /// The groups of the gangs with slots that it was seen to run, each from a moment on; 0 is
+    /// none.
+    ran: Vec<(u64, u64)>,
+}
+
+impl Cpu {
+    /// The group of the gang with slots that it ran right before a moment.
+    fn ran_before(&self, moment_ns: u64) -> u64 {
+        let before = self.ran.partition_point(|&(from_ns, _)| from_ns < moment_ns);
+        self.ran[..before].last().map_or(0, |&(_, group)| group)
+    }
+
+    fn note_place(&mut self, at_ns: u64) {
+        let group = self.run.filter(|&(_, has_slots)| has_slots).map_or(0, |(key, _)| key.0);
+        self.ran.push((at_ns, group));
+    }
 }
 
 /// A run on a CPU, or the wait of a thread before it, that were seen.
@@ -143,7 +160,7 @@ impl Gang {
         let mut goes_on = false;
         for (number, (from_ns, slots)) in self.lists.iter().enumerate() {
             let until_ns = self.lists.get(number + 1).map_or(u64::MAX, |next| next.0);
-            let always = [SlotTime { start_ns: 0, end_ns: u64::MAX }];
+            let always = [SlotTime::new(0, u64::MAX)];
             let slots = slots.as_deref();
             let known = slots.unwrap_or(&always);
             let mut in_slot = false;
@@ -163,6 +180,26 @@ impl Gang {
             goes_on = in_slot || (slots.is_none() && until_ns < u64::MAX);
         }
         spans
+    }
+
+    /// The turns, slots and gaps apart: each list holds until the next one.
+    fn pieces(&self) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        for (number, (from_ns, slots)) in self.lists.iter().enumerate() {
+            let until_ns = self.lists.get(number + 1).map_or(u64::MAX, |next| next.0);
+            let slots = slots.as_deref().unwrap_or_default();
+            for slot in &slots[..slots.len().min(SLOTS_MAX)] {
+                for (start_ns, end_ns, is_gap) in
+                    [(slot.start_ns, slot.end_ns, false), (slot.end_ns, slot.until_ns, true)]
+                {
+                    let (from_ns, to_ns) = (start_ns.max(*from_ns), end_ns.min(until_ns));
+                    if from_ns < to_ns {
+                        pieces.push(Piece { from_ns, to_ns, cpus: slot.cpus.into(), is_gap });
+                    }
+                }
+            }
+        }
+        pieces
     }
 
     /// A thread does something else from now on; false where it is of a gang that is no more.
@@ -199,6 +236,8 @@ pub struct History<'a> {
     tasks: Vec<Task>,
     gangs: BTreeMap<u64, Gang>,
     slots: BTreeMap<u64, Option<Vec<SlotTime>>>,
+    /// The CPUs of the row of each group.
+    rows: BTreeMap<u64, Vec<u32>>,
     epochs: u64,
     short_tasks: u64,
     woken: Vec<u64>,
@@ -237,7 +276,14 @@ impl<'a> History<'a> {
             machine.task(number, kind);
             machine.move_to(number, group);
         }
+        let mut row = || {
+            let mut row: Vec<u32> = (0..cpus as u32).collect();
+            row.retain(|_| !random.one_in(3));
+            row
+        };
+        let rows = GROUPS.map(|group| (group, row())).into();
         let mut history = History {
+            rows,
             machine,
             random,
             lag_ns,
@@ -347,6 +393,7 @@ impl<'a> History<'a> {
         } else {
             self.cpus[cpu].taken = false;
         }
+        self.cpus[cpu].note_place(at.now_ns);
     }
 
     /// An ordinary thread that falls asleep where a gang's thread, the last one of a gang with
@@ -394,6 +441,7 @@ impl<'a> History<'a> {
             // It comes now, as far as anybody knows.
             self.cpus[cpu].switched_ns = at.now_ns;
             self.report(task, Reported::Runs, at, None);
+            self.cpus[cpu].note_place(at.now_ns);
         }
     }
 
@@ -471,15 +519,16 @@ impl<'a> History<'a> {
         if self.random.one_in(4) {
             self.switch();
         }
-        let slots = if self.random.one_in(6) { None } else { Some(self.some_slots()) };
-        self.machine.set_slots(group, slots.as_deref());
+        let row = self.rows[&group].clone();
+        let slots = if self.random.one_in(6) { None } else { Some(self.some_slots(&row)) };
+        self.machine.set_slots(group, slots.as_deref(), &row);
         if let Some(gang) = self.gangs.get_mut(&group) {
             gang.set_slots(slots.clone());
         }
         self.slots.insert(group, slots);
     }
 
-    fn some_slots(&mut self) -> Vec<SlotTime> {
+    fn some_slots(&mut self, row: &[u32]) -> Vec<SlotTime> {
         let count = match self.random.below(8) {
             0 => 0,
             1 => 40,
@@ -491,8 +540,12 @@ impl<'a> History<'a> {
             // Some begin where others end.
             let pause_ns = if self.random.one_in(3) { 0 } else { 2 * self.random.time(8, 21) };
             let start_ns = from_ns + pause_ns;
-            from_ns = start_ns + 2 * self.random.time(8, 22);
-            SlotTime { start_ns, end_ns: from_ns }
+            let is_gap = self.random.one_in(10);
+            let end_ns = start_ns + if is_gap { 0 } else { 2 * self.random.time(8, 22) };
+            let has_gap = is_gap || self.random.one_in(3);
+            from_ns = end_ns + if has_gap { 2 * self.random.time(8, 20) } else { 0 };
+            let cpus = if self.random.one_in(8) { 0 } else { row.len() as u32 };
+            SlotTime { start_ns, end_ns, until_ns: from_ns, cpus }
         });
         few.collect()
     }
@@ -593,6 +646,17 @@ impl<'a> History<'a> {
             ("waiting", figures.waiting_ns, truth.waiting_ns),
         ] {
             assert_eq!(measured_ns, truth_ns, "{what} of {gang:?}");
+        }
+        if self.lag_ns == 0 {
+            let row = &self.rows[&group];
+            let seen_before = |moment_ns| {
+                let ran = row.iter().map(|&cpu| self.cpus[cpu as usize].ran_before(moment_ns));
+                Seen::of(group, &ran.collect::<Vec<_>>())
+            };
+            let range = gang.since_ns..until_ns;
+            let truth =
+                row_truth(&threads, &gang.pieces(), &spans, &gang.booked_ns, range, seen_before);
+            assert_eq!(figures.whole, truth, "row {row:?} of {gang:?}");
         }
         if self.lag_ns == 0 && !gang.has_vague_ends {
             compare_skews(&figures.skews, &truth, gang);

@@ -220,6 +220,10 @@ static struct map_of map_named(const char *name)
 		return MAP_OF(&shares);
 	if (!strcmp(name, "ways"))
 		return MAP_OF(&ways);
+	if (!strcmp(name, "lanes"))
+		return MAP_OF(&lanes);
+	if (!strcmp(name, "lane_of"))
+		return MAP_OF(&lane_of);
 	check(0, "no map of this name");
 	abort();
 }
@@ -376,6 +380,9 @@ static void carry_out_command(const char *command)
 		struct task_struct *it = task();
 
 		it->cgroups->dfl_cgrp->kn->id = number();
+	} else if (!strcmp(command, "steal")) {
+		at();
+		machine.queue[machine.cpu].prev_steal_time_rq = machine.now;
 	} else if (!strcmp(command, "switch")) {
 		switch_tasks();
 	} else if (!strcmp(command, "wake")) {

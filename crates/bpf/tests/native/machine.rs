@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    Culprit, GangSums, OnCpu, SlotTime, Wait, layout,
+    Culprit, GangSums, Lane, OnCpu, SlotTime, Wait, layout,
     shared::{Cpu, Share, Shared},
 };
 
@@ -153,10 +153,26 @@ impl Machine {
     }
 
     /// As the last half of `Meter::set_slots`.
-    pub fn set_slots(&mut self, group: u64, slots: Option<&[SlotTime]>) {
-        let bytes = layout::slots(self.generation, slots);
+    pub fn set_slots(&mut self, group: u64, slots: Option<&[SlotTime]>, row: &[u32]) {
+        let bytes = layout::slots(self.generation, slots, row);
         self.generation += 1;
         self.say(format_args!("update slots {} {}", hex(&group.to_ne_bytes()), hex(&bytes)));
+    }
+
+    /// As `Meter::set_lanes`, where there were none.
+    pub fn set_lanes(&mut self, lanes: &[Lane]) {
+        for (number, lane) in (1u32..).zip(lanes) {
+            let number = hex(&number.to_ne_bytes());
+            self.say(format_args!("update lanes {number} {}", hex(&layout::lane(&lane.turns))));
+            for cpu in &lane.cpus {
+                self.say(format_args!("update lane_of {} {number}", hex(&cpu.to_ne_bytes())));
+            }
+        }
+    }
+
+    /// The host has let a CPU wait for so long in all.
+    pub fn steal(&mut self, cpu: usize, steal_ns: u64) {
+        self.say(format_args!("steal {cpu} {steal_ns}"));
     }
 
     pub fn book_now(&mut self, at: At, group: u64) -> i32 {

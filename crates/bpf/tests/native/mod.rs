@@ -5,6 +5,7 @@
 mod history;
 mod machine;
 mod rivals;
+mod rows;
 mod truth;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -57,8 +58,7 @@ fn two_threads_in_one_slot_are_booked_by_hand() {
     }
     machine.move_to(1, 7);
     machine.move_to(2, 7);
-    let slot = SlotTime { start_ns: us(100), end_ns: us(500) };
-    machine.set_slots(7, Some(&[slot]));
+    machine.set_slots(7, Some(&[SlotTime::new(us(100), us(500))]), &[]);
     machine.watch(7, 1, us(0));
     // Both wait out of slot for 50 us, the first one fills for 50; a rival has the CPU of the
     // second one.

@@ -30,7 +30,7 @@ fn in_slot() -> Machine {
         machine.make_realtime(task, priority, is_reset, 1);
     }
     machine.move_to(RAISED, GROUP);
-    machine.set_slots(GROUP, Some(&[SlotTime { start_ns: us(0), end_ns: us(1000) }]));
+    machine.set_slots(GROUP, Some(&[SlotTime::new(us(0), us(1000))]), &[]);
     machine.watch(GROUP, 1, us(0));
     machine.wake(at(0), RAISED, false);
     machine.queue(at(0), 1);
@@ -188,7 +188,7 @@ fn threads_of_gangs_are_no_rivals() {
     machine.wake(at(130), 6, false);
     assert_eq!(machine.waits(), []);
     // In a job that is never out of slot, it is one.
-    machine.set_slots(GROUP + 1, None);
+    machine.set_slots(GROUP + 1, None, &[]);
     machine.move_to(5, GROUP + 1);
     machine.wake(at(140), 5, false);
     assert_eq!(machine.waits(), [asked(RAISED, false, 140, 0)]);

@@ -112,7 +112,7 @@ impl Truth {
 }
 
 /// How many threads run at a moment, and how many want to.
-fn counts(threads: &[Thread], at_ns: u64) -> (u64, u64) {
+pub fn counts(threads: &[Thread], at_ns: u64) -> (u64, u64) {
     let spells = threads.iter().filter_map(|thread| thread.spell(at_ns));
     spells
         .fold((0, 0), |(running, runnable), spell| (running + u64::from(spell.runs), runnable + 1))

@@ -7,6 +7,7 @@ use anyhow::Result;
 use gang_protocol::name::escaped;
 use gang_protocol::paths::Surroundings;
 use gang_protocol::v1;
+use gang_view::whole;
 
 use crate::cli::Listing;
 use crate::connect::connect;
@@ -94,6 +95,10 @@ fn text(
     }
     if let Some(reason) = &status.not_measured {
         writeln!(out, "measured  nothing of how gangs are coscheduled: {}", escaped(reason))?;
+    }
+    if let Some(time) = &status.whole {
+        writeln!(out, "whole     {}", whole::share(time))?;
+        writeln!(out, "rest      {}", whole::rest(time))?;
     }
     writeln!(out, "switches  {}", status.switches.count)?;
     let v1::Switches { late_plans, ran_out, .. } = status.switches;

@@ -563,6 +563,11 @@ pub fn job(id: i64, name: &str) -> v1::Job {
             gave_way: 40,
             gave_way_ns: 80_000_000,
             slot_ns: 12_340_000_000,
+            whole: Some(v1::WholeTime {
+                steady_share: None,
+                left_out: 0.12,
+                ..fixture::whole_time()
+            }),
             lost_to: Some(vec![v1::Culprit {
                 name: "cc1\u{1b}".to_owned(),
                 pid: 77,

@@ -1,6 +1,6 @@
 //! The figures measured of a job, in the terms of the interface.
 
-use gang_bpf::{GangSums, NotMeasured};
+use gang_bpf::{GangSums, NotMeasured, Whole};
 use gang_protocol::v1;
 use gang_timetable::record::Placement;
 
@@ -25,11 +25,36 @@ pub fn describe(measuring: &Measuring, placement: Option<&Placement>, job: &mut 
                 gave_way: sums.gave_way as i64,
                 gave_way_ns: sums.gave_way_ns as i64,
                 slot_ns: sums.slot_ns as i64,
+                whole: whole_time(&sums.whole),
                 lost_to: None,
                 per_cpu: None,
             });
         }
     }
+}
+
+/// How much of its turns a gang was whole; absent where it never asked for its row.
+fn whole_time(whole: &Whole) -> Option<v1::WholeTime> {
+    Some(v1::WholeTime {
+        asked_ns: whole.asked_ns as i64,
+        whole_ns: whole.whole_ns as i64,
+        other_ns: whole.other_ns as i64,
+        split_ns: whole.split_ns as i64,
+        partly_ns: whole.partly_ns() as i64,
+        gap_ns: whole.gap_ns as i64,
+        edge_ns: whole.edge_ns as i64,
+        noise_ns: whole.noise_ns() as i64,
+        share: whole.share()?,
+        steady_share: whole.steady_share(),
+        left_out_ns: whole.away_asked_ns as i64,
+        left_out: whole.left_out()?,
+        left_out_whole_ns: whole.away_whole_ns as i64,
+    })
+}
+
+/// The same of all gangs together; absent where nothing is measured, too.
+pub fn whole_of_all(measuring: &Measuring) -> Option<v1::WholeTime> {
+    whole_time(&measuring.meter().ok()?.whole().ok()?)
 }
 
 fn sums(measuring: &Measuring, placement: Option<&Placement>) -> Result<GangSums, String> {

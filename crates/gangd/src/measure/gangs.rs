@@ -9,13 +9,16 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use gang_bpf::{GangSums, Meter, OnCpu, SlotTime};
+use gang_bpf::{GangSums, Meter, NotMeasured, OnCpu, SlotTime};
 use gang_conductor::{Conductor, Job, effects::Planned};
 use gang_linux::clock;
-use gang_schedule::{Config, CpuSet, JobId, Policy, clock as slices};
+use gang_schedule::{CpuSet, JobId, Policy};
 use gang_timetable::record::Placement;
 
-use super::measuring::{Looks, group_number};
+use super::{
+    measuring::{Looks, group_number},
+    turns::{Lanes, OwnTurn, own_turns},
+};
 
 /// The jobs that are measured, as the conductor keeps them.
 #[derive(Debug, Default)]
@@ -24,19 +27,35 @@ pub struct MeasuredGangs {
     meter: Option<Arc<Meter>>,
     looks: Arc<Looks>,
     gangs: BTreeMap<JobId, Gang>,
+    lanes: Lanes,
 }
 
 #[derive(Debug)]
 struct Gang {
     group: u64,
-    /// The slots that were sent and have not passed (UTC); `None`: all of the time is slot.
-    slots: Option<Vec<SlotTime>>,
+    /// The turns that were sent and have not passed (UTC); `None`: all of the time is slot.
+    turns: Option<Vec<OwnTurn>>,
     row: Row,
 }
 
 impl Gang {
-    fn new(group: u64, slots: Option<Vec<SlotTime>>) -> Gang {
-        Gang { group, slots, row: Row::default() }
+    fn new(group: u64, turns: Option<Vec<OwnTurn>>) -> Gang {
+        Gang { group, turns, row: Row::default() }
+    }
+
+    /// Sends turns, on a clock that is behind UTC by some time.
+    fn send(&self, meter: &Meter, turns: &[OwnTurn], behind_ns: u64) -> Result<(), NotMeasured> {
+        // A gang moves seldom. What is not of the row that it has now is told with the next list.
+        let row = turns.first().map(|turn| &turn.cpus);
+        let sent = turns.iter().map(|turn| SlotTime {
+            start_ns: turn.start_ns.wrapping_sub(behind_ns),
+            end_ns: turn.end_ns.wrapping_sub(behind_ns),
+            until_ns: turn.until_ns.wrapping_sub(behind_ns),
+            cpus: if Some(&turn.cpus) == row { turn.cpus.len() as u32 } else { 0 },
+        });
+        let sent: Vec<SlotTime> = sent.collect();
+        let row: Vec<u32> = row.into_iter().flat_map(CpuSet::iter).collect();
+        meter.set_slots(self.group, Some(&sent), &row)
     }
 }
 
@@ -111,10 +130,10 @@ impl MeasuredGangs {
             return;
         };
         let Some(group) = group_number(group) else { return };
-        let slots = (job.spec.policy != Policy::None).then(Vec::new);
-        let sent = meter.set_slots(group, slots.as_deref());
+        let turns = (job.spec.policy != Policy::None).then(Vec::new);
+        let sent = meter.set_slots(group, turns.as_ref().map(|_| [].as_slice()), &[]);
         match sent.and_then(|()| meter.watch(group)) {
-            Ok(()) => drop(self.gangs.insert(job.id, Gang::new(group, slots))),
+            Ok(()) => drop(self.gangs.insert(job.id, Gang::new(group, turns))),
             Err(reason) => tracing::warn!(job = %job.id, %reason, "a job is not measured"),
         }
         self.await_waking(job);
@@ -137,7 +156,7 @@ impl MeasuredGangs {
             return false;
         };
         let Ok(of_cpus) = meter.per_cpu(gang.group) else { return false };
-        gang.slots.is_some() && gang.row.was_left(&of_cpus, clock::utc_ns())
+        gang.turns.is_some() && gang.row.was_left(&of_cpus, clock::utc_ns())
     }
 
     /// Asks for a list of the threads that want to run.
@@ -197,8 +216,9 @@ impl MeasuredGangs {
             self.watch(job);
             return;
         }
-        gang.slots = (job.spec.policy != Policy::None).then(Vec::new);
-        if let Err(reason) = meter.set_slots(gang.group, gang.slots.as_deref()) {
+        gang.turns = (job.spec.policy != Policy::None).then(Vec::new);
+        let none = gang.turns.as_ref().map(|_| [].as_slice());
+        if let Err(reason) = meter.set_slots(gang.group, none, &[]) {
             tracing::warn!(job = %job.id, %reason, "a job is measured as before");
         }
         self.await_waking(job);
@@ -213,58 +233,37 @@ impl MeasuredGangs {
 
     /// Sends the slots that were planned from a moment on.
     pub fn send_slots(&mut self, planned: &Planned) {
-        let Planned { config, from_ns, until_ns, plans } = planned;
-        let (from_ns, until_ns) = (*from_ns, *until_ns);
         let Some(meter) = &self.meter else { return };
         let now_ns = clock::utc_ns();
-        let ahead_ns = now_ns.wrapping_sub(clock::monotonic_ns());
+        let behind_ns = now_ns.wrapping_sub(clock::monotonic_ns());
         for (&job, gang) in &mut self.gangs {
-            let Some(known) = &mut gang.slots else { continue };
-            let mut slots: Vec<SlotTime> = known
-                .iter()
-                .filter(|slot| slot.end_ns > now_ns && slot.start_ns < from_ns)
-                .map(|slot| SlotTime { end_ns: slot.end_ns.min(from_ns), ..*slot })
-                .collect();
-            gang.row.replan(from_ns);
-            for (plan, slot) in plans.iter().filter_map(|plan| Some((plan, plan.slot(job)?))) {
+            let Some(known) = &gang.turns else { continue };
+            let turns = own_turns(job, known, planned, now_ns);
+            gang.row.replan(planned.from_ns);
+            let plans = planned.plans.iter();
+            for (plan, slot) in plans.filter_map(|plan| Some((plan, plan.slot(job)?))) {
                 gang.row.has(&slot.cpus, plan.end_ns);
-                let (start_ns, end_ns) = (plan.start_ns.max(from_ns), plan.end_ns.min(until_ns));
-                add_raised(&mut slots, config, start_ns, end_ns);
             }
-            if *known == slots {
+            if *known == turns {
                 continue;
             }
-            let since_boot = |slot: &SlotTime| SlotTime {
-                start_ns: slot.start_ns.wrapping_sub(ahead_ns),
-                end_ns: slot.end_ns.wrapping_sub(ahead_ns),
-            };
-            let sent: Vec<SlotTime> = slots.iter().map(since_boot).collect();
-            match meter.set_slots(gang.group, Some(&sent)) {
-                Ok(()) => *known = slots,
+            match gang.send(meter, &turns, behind_ns) {
+                Ok(()) => gang.turns = Some(turns),
                 Err(reason) => tracing::debug!(%job, %reason, "slots of a job were not sent"),
             }
         }
-    }
-}
-
-/// Adds the time between two moments in which gangs are raised.
-fn add_raised(slots: &mut Vec<SlotTime>, config: &Config, mut start_ns: u64, end_ns: u64) {
-    while start_ns < end_ns {
-        let edge_ns = slices::next_edge(config, start_ns).at_ns.min(end_ns);
-        if !slices::in_gap(config, start_ns) {
-            match slots.last_mut() {
-                Some(last) if last.end_ns == start_ns => last.end_ns = edge_ns,
-                _ => slots.push(SlotTime { start_ns, end_ns: edge_ns }),
-            }
+        if !self.lanes.plan(planned, now_ns) {
+            return;
         }
-        start_ns = edge_ns;
+        let group_of = |job| self.gangs.get(&job).map_or(0, |gang| gang.group);
+        if let Err(reason) = meter.set_lanes(&self.lanes.sent(group_of, behind_ns)) {
+            tracing::debug!(%reason, "whose turns there are was not sent");
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use gang_schedule::Gap;
-
     use super::*;
 
     #[test]
@@ -301,20 +300,5 @@ mod tests {
         }
         let on_all = (0..100).map(|cpu| OnCpu { cpu, in_slot_ns: 1, lost_ns: 0, filled_ns: 0 });
         assert!(!row.was_left(&on_all.collect::<Vec<_>>(), 50));
-    }
-
-    #[test]
-    fn slots_leave_gaps_out_and_grow_together() {
-        let ms = 1_000_000;
-        let gap = Gap { period_ns: 20 * ms, length_ns: ms };
-        let config = Config { slice_ns: 10 * ms, gap, ..Config::default() };
-        let mut slots = Vec::new();
-        add_raised(&mut slots, &config, 0, 10 * ms);
-        add_raised(&mut slots, &config, 10 * ms, 20 * ms);
-        add_raised(&mut slots, &config, 20 * ms, 25 * ms);
-        let expected = [(0, 19), (20, 25)];
-        let expected =
-            expected.map(|(start, end)| SlotTime { start_ns: start * ms, end_ns: end * ms });
-        assert_eq!(slots, expected);
     }
 }

@@ -8,3 +8,4 @@ pub mod description;
 pub mod gangs;
 pub mod measuring;
 pub mod outside;
+mod turns;

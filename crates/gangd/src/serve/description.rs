@@ -287,6 +287,7 @@ pub fn status(daemon: &Daemon, sees: Sees) -> Result<v1::Status, Error> {
         },
         measuring,
         not_measured,
+        whole: measured::whole_of_all(&daemon.measuring),
         not_proved: daemon.prover.obstacle(),
         working_hours: are_working,
         express_weight: config.class_weights.express.map(Into::into),

@@ -133,15 +133,9 @@ impl Barrier {
             let plain = name(self.copies, "plain Linux", beside);
             for (way, _) in ways {
                 let together = name(self.copies, way, beside);
-                let over_alone = report.ratio(&together, &name(1, way, beside), RATE);
-                let promise = match way.as_str() {
-                    "plain Linux" => continue,
-                    "gangd 20ms" => Some(&list::BARRIER_20MS),
-                    "gangd 1ms" => Some(&list::BARRIER_1MS),
-                    _ => None,
-                };
-                if let (Some(promise), 0) = (promise, beside) {
-                    report.promise(promise, over_alone);
+                report.ratio(&together, &name(1, way, beside), RATE);
+                if way == "plain Linux" {
+                    continue;
                 }
                 let over_plain = report.ratio(&together, &plain, RATE);
                 if way == "gangd 20ms" {

@@ -28,3 +28,4 @@ pub mod spec;
 pub mod switch;
 pub mod views;
 pub mod watching;
+pub mod whole;

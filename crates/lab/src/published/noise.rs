@@ -71,7 +71,7 @@ fn worst(slice: &str, lost_to: &LostTo) -> Option<String> {
 }
 
 /// The threads that the gangs have waited for; nothing where that is not measured.
-fn who_ran_instead(daemon: &Daemon) -> Result<LostTo> {
+pub fn who_ran_instead(daemon: &Daemon) -> Result<LostTo> {
     let mut client = Client::connect(daemon.socket())?;
     let jobs = client.list_jobs()?.jobs;
     summed(jobs.into_iter().map(|job| client.show_job(job.id)))

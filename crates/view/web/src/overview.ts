@@ -65,6 +65,11 @@ export class Overview {
     figures.set("Plans", `${late_plans} late, ${ran_out} ran out`, "Plans that came after their beginning, and those that no other followed in time, since the daemon began; neither is to happen");
     const measuring = { yes: "yes", starting: "begins", no: "no" }[status.measuring] ?? status.measuring;
     figures.set("Measures", measuring, status.not_measured ? printable(status.not_measured) : "How far gangs are coscheduled, by BPF");
+    const { whole } = status;
+    if (whole) {
+      const steady = whole.steady_share === null ? "not told on a steady host" : `${percent(whole.steady_share)} on a steady host`;
+      figures.set("Whole", percent(whole.share), `Of the time that gangs asked for their rows; ${steady}, which leaves out ${percent(whole.left_out)}`);
+    }
     figures.set("Daemon", `up ${duration(status.uptime_ns)}`, `version ${status.version}`);
   }
 }

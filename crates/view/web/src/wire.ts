@@ -72,6 +72,14 @@ export interface Phase {
   max_ns: number;
 }
 
+/** How much of their turns gangs are whole. */
+export interface WholeTime {
+  share: number;
+  /** Null where more than a tenth is left out. */
+  steady_share: number | null;
+  left_out: number;
+}
+
 export interface Supply {
   total: number;
   free: number;
@@ -95,6 +103,8 @@ export interface Status {
   switches: { count: number; late: Phase; skew: Phase; late_plans: number; ran_out: number };
   measuring: "yes" | "starting" | "no";
   not_measured: string | null;
+  /** Of all gangs; null while none asked for all CPUs of its row. */
+  whole: WholeTime | null;
   working_hours: boolean | null;
   /** Absent: express comes before all others. */
   express_weight: number | null;

@@ -358,6 +358,11 @@ impl Port {
         true
     }
 
+    /// It sends and takes nothing any more, as far as was seen.
+    pub fn has_ended(&self, view: &View) -> bool {
+        self.is_gone || view.head.is_closed
+    }
+
     /// It sends and takes nothing any more.
     pub fn is_over(&self) -> bool {
         self.is_gone || read_head(&self.page).is_none_or(|head| head.is_closed)

@@ -591,7 +591,7 @@ fn snapshot_is_text_json_or_a_file() {
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("messages went"), "{}", stderr(&output));
     assert!(std::fs::read_to_string(&file).unwrap().contains("00ff"));
-    assert_eq!(place.output(&["snapshot", "9"]).status.code(), Some(1));
+    assert_eq!(place.output(&["snapshot", "cg"]).status.code(), Some(1));
 }
 
 #[test]

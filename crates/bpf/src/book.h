@@ -59,7 +59,7 @@ struct slots {
 	struct slot_time slot[SLOTS_MAX];
 };
 
-/* What the CPUs of a gang's row run while the gang does not have all of them. */
+/* The doings of the CPUs of a gang's row while the gang does not have all of them. */
 enum { ROW_OF_OTHER = 1, ROW_SPLIT = 2 };
 
 struct gang {
@@ -105,22 +105,22 @@ struct gang {
 	__u64 gave_way;
 	__u64 gave_way_ns;
 	/*
-	 * Time of turns in which as many threads want to run as the row has CPUs. Of it, the time with
-	 * all of these CPUs; with another gang on all of them; with different gangs on them.
+	 * Time of turns in which as many threads want to run as the row has CPUs. Of it, the time
+	 * with all of these CPUs; with another gang on all of them; with different gangs on them.
 	 */
 	__u64 asked_ns;
 	__u64 whole_ns;
 	__u64 other_ns;
 	__u64 split_ns;
 	/*
-	 * Neither this gang nor another one was whole: in gaps; in slots, before the gang was whole and
-	 * after it was for the last time.
+	 * Neither this gang nor another one was whole: in gaps; in slots, before the gang was whole
+	 * and after it was for the last time.
 	 */
 	__u64 gap_ns;
 	__u64 edge_ns;
-	/* What `edge_ns` grows by if the slot ends now. */
+	/* `edge_ns` grows by this if the slot ends now. */
 	__u64 tail_ns;
-	/* asked_ns of turns at an edge of which a CPU was away, and how much a gang was whole then. */
+	/* Of turns at whose start a CPU was away: `asked_ns`, and how long a gang was whole. */
 	__u64 away_asked_ns;
 	__u64 away_whole_ns;
 	/* The same of the turn that is not over. */

@@ -41,8 +41,8 @@ pub fn runnable(gang: &[u8]) -> u32 {
     Gang::read(gang).runnable.max(0) as u32
 }
 
-/// The slots of a gang, and the CPUs of its row; `None` where all of the time is slot. Of a row with
-/// CPUs beyond those for which there is room, no CPU is known.
+/// The slots of a gang, and the CPUs of its row; `None` where all of the time is slot. Of a row
+/// with CPUs beyond those for which there is room, no CPU is known.
 pub fn slots(generation: u64, slots: Option<&[SlotTime]>, row: &[u32]) -> Vec<u8> {
     let known = slots.unwrap_or_default();
     let known = &known[..known.len().min(SLOTS_MAX)];

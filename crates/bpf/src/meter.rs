@@ -166,7 +166,7 @@ impl Meter {
             .map_err(refused("set the slots of a gang"))
     }
 
-    /// Whose turns there are on which CPUs, of no CPU twice. CPUs without a lane have no turns.
+    /// Sets whose turns there are on which CPUs, of no CPU twice. One without a lane has no turns.
     pub fn set_lanes(&self, lanes: &[Lane]) -> Result<(), NotMeasured> {
         let refused = refused("set whose turns there are");
         let lanes = &lanes[..lanes.len().min(LANES_MAX)];

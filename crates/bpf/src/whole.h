@@ -112,7 +112,7 @@ static long look_at_place(__u32 cpu, struct look *look)
 	return 0;
 }
 
-/* What the CPUs of a gang's row run. Nobody asks while the gang has all of them. */
+/* The doings of the CPUs of a gang's row. Nobody asks while the gang has all of them. */
 __noinline int view_of(__u64 gang)
 {
 	struct gang *g = bpf_map_lookup_elem(&gangs, &gang);

@@ -16,9 +16,9 @@
 //!
 //! Where periods are well below a second, gaps leave the kernel its share by themselves. A gap is
 //! the kernel's share, the time by which gangs are lowered late, as measured, and a margin: that
-//! threads are interrupted in a gap, too, is not measured. The time by which they are late counts up
-//! to the kernel's share and the margin: a host that takes CPUs away lengthens gaps no further. Two
-//! gangs that spin on two CPUs had a switch late by 50 to 70 ms in four of six tens of seconds
+//! threads are interrupted in a gap, too, is not measured. The time by which gangs are late counts
+//! up to the kernel's share and the margin: a host that takes CPUs away lengthens gaps no further.
+//! Two gangs that spin on two CPUs had a switch late by 50 to 70 ms in four of six tens of seconds
 //! without the margin, and none later than 8 ms in twelve with it.
 //!
 //! Properties: at the end of a longer period, a shorter one ends as well. Gaps come more often from

@@ -494,7 +494,7 @@ fn needs_root_and_bpf_gang_measured_in_and_out() {
 
 /// Two gangs of one CPU, which spin: each asks for its row all the time.
 #[test]
-fn needs_root_and_bpf_whole_time_has_parts_and_causes() {
+fn needs_root_and_bpf_parts_of_whole_time_add_up() {
     let Some(place) = raising(&[]) else { return };
     let programs = [(); 2].map(|()| Program::spinner());
     let jobs = programs.each_ref().map(|program| job_with(&place, program, 1));

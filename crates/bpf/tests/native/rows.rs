@@ -19,7 +19,7 @@ pub struct Piece {
     pub is_gap: bool,
 }
 
-/// What the CPUs of a row run while the gang does not have all of them.
+/// The doings of the CPUs of a row while the gang does not have all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
     OfOther,

@@ -45,7 +45,7 @@ impl Gang {
 
     /// Sends turns, on a clock that is behind UTC by some time.
     fn send(&self, meter: &Meter, turns: &[OwnTurn], behind_ns: u64) -> Result<(), NotMeasured> {
-        // A gang moves seldom. What is not of the row that it has now is told with the next list.
+        // A gang moves seldom. Turns on other CPUs than the first one's count with the next list.
         let row = turns.first().map(|turn| &turn.cpus);
         let sent = turns.iter().map(|turn| SlotTime {
             start_ns: turn.start_ns.wrapping_sub(behind_ns),

@@ -2,8 +2,8 @@
 //! by the length of slices; and who has the rest.
 //!
 //! The figures are the daemon's own (`type WholeTime` of its interface), of a window after both
-//! gangs have begun. They do not depend on how fast the host is. A host that takes virtual CPUs away
-//! at edges lowers them; so there is one without the turns that it disturbed.
+//! gangs have begun. They do not depend on how fast the host is. A host that takes virtual CPUs
+//! away at edges lowers them; so there is one without the turns that it disturbed.
 
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ fn measure(lab: &Lab, slice: Duration) -> Result<Sample> {
     Ok(sample)
 }
 
-/// What the daemon has measured so far; nothing where no gang has asked for its row yet.
+/// The sums that the daemon has so far; nothing where no gang has asked for its row yet.
 fn whole(daemon: &Daemon) -> Result<Option<WholeTime>> {
     let status = Client::connect(daemon.socket())?.status()?.status;
     if let (v1::Measuring::no, Some(reason)) = (&status.measuring, &status.not_measured) {

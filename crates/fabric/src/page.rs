@@ -114,6 +114,11 @@ impl Page {
         self.set(word::WAITING, peers as u64);
     }
 
+    /// So many peers have messages of which frames are not begun.
+    pub fn set_backlog(&self, peers: usize) {
+        self.set(word::BACKLOG, peers as u64);
+    }
+
     /// A thread begins to wait without a timeout; it has looked at nothing yet.
     pub fn begin_wait(&mut self) {
         self.published = None;

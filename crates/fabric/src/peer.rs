@@ -306,6 +306,10 @@ impl State {
     /// # Safety
     /// `payload` may be read.
     pub unsafe fn push(&mut self, at: usize, head: Head, payload: &Spans) -> bool {
+        if matches!(self.peers[at].link, Link::Udp) {
+            // Until frames are carried next, which counts again.
+            self.page.set_backlog(1);
+        }
         // SAFETY: the caller vouches for it.
         let is_sent = unsafe { self.peers[at].push(head, payload) };
         if is_sent {

@@ -133,6 +133,7 @@ impl State {
         self.end_acknowledged();
         let now_ns = self.now_ns();
         let is_held = self.page.is_held();
+        let mut backlog = 0;
         let mut frame = Vec::new();
         for n in 0..self.ways.len() {
             let peer = &mut self.peers[self.ways[n]];
@@ -156,7 +157,9 @@ impl State {
                 way.publish(&mut self.page, is_dead);
                 socket.send(way.to, &frame);
             }
+            backlog += usize::from(way.channel.backlog() > 0);
         }
+        self.page.set_backlog(backlog);
         socket.release_all();
         self.page.end_carrying();
         self.socket = Some(socket);

@@ -35,6 +35,7 @@ pub enum Command {
     /// for in its slots, whether it is coscheduled, whether it uses the CPUs that it has, and its
     /// memory.
     Why(Show),
+    Snapshot(Snapshot),
     Metrics(Metrics),
     History(History),
     /// Show the daemon: backend and guarantee, slice, times of its switches
@@ -396,6 +397,25 @@ pub struct Listing {
 pub struct OneJob {
     /// Id of the job, or its name where only one job has it
     pub job: String,
+}
+
+/// Say how the program of a job stands: running, terminated, deadlocked or stalled
+///
+/// Flushes the ports of the job twice: senders stop for a moment, and what was sent is held by hosts.
+/// Where no message went between the two, threads that wait for messages that nobody can send any
+/// more are deadlocked, and processes that have waited or polled for 10 s are stalled. Lists the
+/// ports, and who waits for whom. It takes a program that sends its messages by libgang-fi.so (gang
+/// run --net).
+#[derive(Debug, Args)]
+pub struct Snapshot {
+    #[command(flatten)]
+    pub job: OneJob,
+    /// File for what is in the channels of the program, with sequence numbers, as JSON. Written
+    /// where no message went meanwhile; gang suspend sees to that
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    #[command(flatten)]
+    pub listing: Listing,
 }
 
 /// Show one job, and its processes where they are yours to see

@@ -83,8 +83,10 @@ pub mod word {
     pub const SPILL_READ: usize = 160;
     /// How many ports the thread waits for; all ones: for any.
     pub const AWAITED: usize = 168;
-    /// Packets that wait for room in a medium.
+    /// Peers with packets that wait for room in a medium.
     pub const WAITING: usize = 176;
+    /// Peers with messages of which frames are not begun.
+    pub const BACKLOG: usize = 184;
     /// The ports that the thread waits for.
     pub const AWAITED_PORTS: usize = 512;
 
@@ -123,6 +125,7 @@ pub struct Head {
     pub thread: u64,
     pub spill_read: u64,
     pub waiting: u64,
+    pub backlog: u64,
     /// None: any port.
     pub awaited: Option<BTreeSet<u64>>,
 }
@@ -163,6 +166,7 @@ impl Head {
             thread: word(word::THREAD),
             spill_read: word(word::SPILL_READ),
             waiting: word(word::WAITING),
+            backlog: word(word::BACKLOG),
             awaited: (count <= AWAITED_MAX as u64).then_some(awaited),
         })
     }
@@ -170,7 +174,12 @@ impl Head {
     /// One thread waits without a timeout, has looked at all that came, and nothing waits to be
     /// sent: a message alone wakes it.
     pub fn waits(&self) -> bool {
-        self.waiters == 1 && self.events == self.looked && self.waiting == 0 && !self.is_busy
+        self.waiters == 1 && self.events == self.looked && self.has_sent_all()
+    }
+
+    /// A medium has taken all that was to be sent.
+    pub fn has_sent_all(&self) -> bool {
+        self.waiting == 0 && self.backlog == 0 && !self.is_busy
     }
 }
 
@@ -307,7 +316,9 @@ mod tests {
         put(&mut bytes, word::WAITERS, 1);
         assert!(Head::read(&bytes).unwrap().waits());
         for (at, odd) in
-            [(word::EVENTS, 1), (word::WAITING, 1), (word::BUSY, 1), (word::WAITERS, 2)]
+            [(word::EVENTS, 1), (word::WAITING, 1), (word::BACKLOG, 1), (word::WAITERS, 2)]
+                .into_iter()
+                .chain([(word::BUSY, 1)])
         {
             let mut other = bytes;
             put(&mut other, at, odd);

@@ -9,7 +9,7 @@ use crate::figures::{FIGURES, Figure};
 use crate::live::JobView;
 use crate::spanning::Spanning;
 use crate::table::{Align, render};
-use crate::values::{cpus, duration, gain, word};
+use crate::values::{cpus, duration, flushes, gain, moment, word};
 use crate::why::crowd;
 
 /// The share of a job on each CPU.
@@ -117,6 +117,11 @@ fn write(
     let decided = decision(job);
     let quota = job.cpu_quota.as_ref().map(|it| format!("{}, by {}", cpus(it.cpus), it.by));
     let signals = job.signals.then_some("SIGUSR1 before a slot ends, SIGUSR2 after one has begun");
+    let flushed = job.net.as_ref().map(|net| flushes(&net.flushes));
+    let program = job.net.as_ref().map(|net| {
+        let since = net.since_ns.map_or_else(String::new, |ns| format!(" since {}", moment(ns)));
+        word(&net.state) + &since
+    });
     for (title, text) in [
         ("decided", decided.as_deref()),
         ("signals", signals),
@@ -125,6 +130,8 @@ fn write(
         ("guarantee left", guarantee_left(job)),
         ("frozen by", job.frozen_by.as_deref()),
         ("not measured", job.not_measured.as_deref()),
+        ("flushes", flushed.as_deref()),
+        ("program", program.as_deref()),
     ] {
         text.map_or(Ok(()), |text| line(title, text))?;
     }

@@ -39,6 +39,7 @@ pub fn job(id: i64, name: &str) -> v1::Job {
         disk_bytes: None,
         signals: false,
         progress: None,
+        net: None,
         measured: Some(v1::Measured {
             coscheduled: Some(0.99),
             skew_ns_p99: Some(120_000),
@@ -115,6 +116,7 @@ pub fn status() -> v1::Status {
         memory: v1::Supply { total: 16 << 30, free: 10 << 30, promised: 2 << 30 },
         disk: v1::Supply { total: 100 << 30, free: 50 << 30, promised: 0 },
         load_average: 1.5,
+        flushes: None,
     }
 }
 

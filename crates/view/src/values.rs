@@ -116,6 +116,40 @@ pub fn size(bytes: i64) -> String {
     bytesize::ByteSize::b(u64::try_from(bytes).unwrap_or(0)).display().iec().to_string()
 }
 
+/// A moment (UTC), to the second: `2026-12-01 08:12:03 UTC`.
+pub fn moment(at_ns: i64) -> String {
+    let seconds = at_ns.div_euclid(1_000_000_000);
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // Years begin in March, so that a leap day is the last; eras have 400 years.
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let since_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * since_march + 2) / 5 + 1;
+    let month = if since_march < 10 { since_march + 3 } else { since_march - 9 };
+    let year = year + era * 400 + i64::from(month <= 2);
+    let (hour, minute) = (second / 3_600, second / 60 % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{:02} UTC", second % 60)
+}
+
+/// Flushes of ports: how many, and what they took on average, by phases.
+pub fn flushes(of: &v1::Flushes) -> String {
+    let v1::Flushes { ports, flushes, failed, flush_ns, save_ns, switch_ns, .. } = *of;
+    let well = flushes - failed;
+    let times = match well {
+        1.. => format!(
+            "; on average {} to flush, {} to save, {} to switch",
+            duration(flush_ns / well),
+            duration(save_ns / well),
+            duration(switch_ns / well)
+        ),
+        _ => String::new(),
+    };
+    let number = if flushes == 1 { "1 flush".to_owned() } else { format!("{flushes} flushes") };
+    format!("{number} of {}, {failed} failed{times}", count(ports, "port"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,5 +202,17 @@ mod tests {
         assert_eq!(count(1, "process"), "1 process");
         assert_eq!(count(2, "process"), "2 processes");
         assert_eq!(count(0, "job"), "0 jobs");
+    }
+
+    #[test]
+    fn moments_are_dates() {
+        for (seconds, date) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_782_399, "2000-02-28 23:59:59 UTC"),
+            (951_825_600, "2000-02-29 12:00:00 UTC"),
+            (1_796_112_723, "2026-12-01 08:12:03 UTC"),
+        ] {
+            assert_eq!(moment(seconds * 1_000_000_000), date);
+        }
     }
 }

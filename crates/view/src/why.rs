@@ -70,6 +70,8 @@ pub enum Kind {
     Starting,
     Suspended,
     Asleep,
+    Deadlocked,
+    Stalled,
     Crowded,
     TooFewCpus,
     KeptInItsGroups,
@@ -162,6 +164,7 @@ pub fn judge(evidence: Evidence<'_>) -> Verdict {
             looks.iter().filter_map(|look| look(evidence, &figures)).collect()
         }
     };
+    found.extend(findings::messages(job));
     found.extend(findings::memory(evidence));
     found.extend(findings::decided(job));
     found.extend(findings::kept(job));

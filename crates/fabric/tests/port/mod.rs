@@ -33,7 +33,12 @@ pub fn bytes(number: u64, length: usize) -> Vec<u8> {
 
 impl Port {
     pub fn open(settings: Settings) -> Port {
-        let domain = Domain::new(settings, Box::new(|_, _| ())).unwrap();
+        Port::open_with(settings, |_| ())
+    }
+
+    /// The same, with what it says to the log.
+    pub fn open_with(settings: Settings, log: impl Fn(&str) + std::marker::Send + 'static) -> Port {
+        let domain = Domain::new(settings, Box::new(move |_, text| log(text))).unwrap();
         let port = Port(domain);
         port.add_endpoint();
         port

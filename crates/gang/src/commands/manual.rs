@@ -326,6 +326,7 @@ mod tests {
                 "gang-set.1",
                 "gang-show.1",
                 "gang-shutdown.1",
+                "gang-snapshot.1",
                 "gang-status.1",
                 "gang-suspend.1",
                 "gang-top.1",

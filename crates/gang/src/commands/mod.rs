@@ -18,6 +18,7 @@ mod run;
 mod set;
 mod show;
 mod shutdown;
+mod snapshot;
 mod start_daemon;
 mod status;
 mod suspend;
@@ -46,6 +47,7 @@ pub fn run(typed: &Cli) -> Result<()> {
         Command::Show(args) => show::show(args, daemon),
         Command::Top(args) => top::top(args, daemon),
         Command::Why(args) => why::why(args, daemon),
+        Command::Snapshot(args) => snapshot::snapshot(args, daemon),
         Command::Metrics(args) => metrics::metrics(args, daemon),
         Command::History(args) => history::history(args, daemon),
         Command::Status(args) => status::status(args, daemon),

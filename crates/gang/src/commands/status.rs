@@ -10,7 +10,9 @@ use gang_protocol::v1;
 
 use crate::cli::Listing;
 use crate::connect::connect;
-use crate::show_values::{count, duration, percent, print_json, size, word};
+use crate::show_values::{
+    count, duration, flushes as show_flushes, percent, print_json, size, word,
+};
 use crate::table::{Align, render, terminal_width};
 
 pub fn status(args: &Listing, daemon: &Surroundings) -> Result<()> {
@@ -96,6 +98,9 @@ fn text(
     writeln!(out, "switches  {}", status.switches.count)?;
     let v1::Switches { late_plans, ran_out, .. } = status.switches;
     writeln!(out, "plans     {late_plans} came late, {ran_out} ran out")?;
+    if let Some(flushes) = &status.flushes {
+        writeln!(out, "flushes   {}", show_flushes(flushes))?;
+    }
     if status.switches.count > 0 {
         write!(out, "\n{}", phases(&status.switches))?;
     }

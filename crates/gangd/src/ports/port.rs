@@ -327,7 +327,7 @@ impl Port {
             () if head.is_closed && !self.is_gone => Doing::Closed,
             () if self.is_gone => Doing::Gone,
             () if head.waits() && self.others_are_known(proc_root, head) => Doing::Waits,
-            () if polled && head.waiting == 0 && head.waiters == 0 => Doing::Polls,
+            () if polled && head.has_sent_all() && head.waiters == 0 => Doing::Polls,
             () => Doing::Computes,
         };
         let turn = head.turn.wrapping_add(head.events).wrapping_add(self.disturbed);

@@ -3,13 +3,13 @@
 use gang_protocol::limits::THREADS_MAX;
 use gang_protocol::name::escaped;
 use gang_protocol::v1::{
-    Class, CpuQuota, Crowded, Culprit, Decision, Guarantee, Job, JobState, Policy, ShortLived,
-    Status,
+    Class, CpuQuota, Crowded, Culprit, Decision, GlobalState, Guarantee, Job, JobState, Policy,
+    ShortLived, Status,
 };
 
 use super::{Derived, Evidence, Finding, Grade, Kind, competes};
 use crate::figures::COSCHEDULED_LEAST;
-use crate::values::{count, cpus, duration, gain, percent, size, word};
+use crate::values::{count, cpus, duration, gain, moment, percent, size, word};
 
 /// Parts of the CPUs of its slots that a gang may lose before it is worth a word.
 const LOST_MAX: f64 = 0.01;
@@ -58,6 +58,34 @@ pub fn finding(kind: Kind, grade: Grade, text: String) -> Option<Finding> {
 
 pub fn advised(kind: Kind, grade: Grade, text: String, advice: String) -> Option<Finding> {
     Some(Finding { kind, grade, text, advice: Some(advice) })
+}
+
+/// Its processes wait for messages that do not come.
+pub fn messages(job: &Job) -> Option<Finding> {
+    let net = job.net.as_ref()?;
+    let since = moment(net.since_ns?);
+    let advice = format!("gang snapshot {} says who waits for whom", job.id);
+    match net.state {
+        GlobalState::deadlocked => advised(
+            Kind::Deadlocked,
+            Grade::Bad,
+            format!(
+                "It is deadlocked since {since}: processes wait for messages that nobody can send \
+                 any more."
+            ),
+            advice,
+        ),
+        GlobalState::stalled => advised(
+            Kind::Stalled,
+            Grade::Bad,
+            format!(
+                "It is stalled since {since}: all of its processes wait or poll for messages, and \
+                 none goes."
+            ),
+            advice,
+        ),
+        GlobalState::running | GlobalState::terminated => None,
+    }
 }
 
 /// Why the job has no slots at all.

@@ -65,6 +65,19 @@ fn a_part_has_the_reasons_of_all_hosts() {
     assert_eq!(found(healthy(), &cluster), [Kind::Released, Kind::HostLost]);
 }
 
+fn net(state: v1::GlobalState) -> v1::Net {
+    let flushes = v1::Flushes {
+        ports: 4,
+        flushes: 10,
+        failed: 0,
+        flush_ns: 1,
+        save_ns: 1,
+        switch_ns: 1,
+        longest_ns: 1,
+    };
+    v1::Net { flushes, holding: 0, state, since_ns: Some(0) }
+}
+
 #[test]
 fn each_reason_is_found() {
     use Grade::*;
@@ -89,6 +102,27 @@ fn each_reason_is_found() {
         ("starting", |job| job.state = JobState::starting, |_| (), &[(Starting, Note)]),
         ("suspended", |job| job.state = JobState::suspended, |_| (), &[(Suspended, Bad)]),
         ("sleeping", |job| job.state = JobState::sleeping, |_| (), &[(Asleep, Note)]),
+        (
+            "deadlocked",
+            |job| {
+                job.state = JobState::sleeping;
+                job.net = Some(net(v1::GlobalState::deadlocked));
+            },
+            |_| (),
+            &[(Deadlocked, Bad), (Asleep, Note)],
+        ),
+        (
+            "stalled",
+            |job| job.net = Some(net(v1::GlobalState::stalled)),
+            |_| (),
+            &[(Stalled, Bad), (Share, Note), (Coscheduled, Good)],
+        ),
+        (
+            "messages go",
+            |job| job.net = Some(v1::Net { since_ns: None, ..net(v1::GlobalState::running) }),
+            |_| (),
+            &[(Share, Note), (Coscheduled, Good)],
+        ),
         ("idle", |job| job.state = JobState::idle, |_| (), &[(Asleep, Note)]),
         (
             "policy none",

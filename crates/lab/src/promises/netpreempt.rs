@@ -35,6 +35,8 @@ use phases::Switched;
 
 /// Of all copies together: steps of a pattern, whole runs of NPB.
 const RATE: &str = "steps_per_s";
+/// The same, of the time that gangs were in slots: what others took of the machine has gone.
+const SLOT_RATE: &str = "steps_per_slot_s";
 const SENT: &str = "messages";
 const LOST: &str = "lost";
 const DOUBLED: &str = "doubled";
@@ -213,8 +215,12 @@ fn measure(lab: &Lab, subject: &Subject, way: Way, dir: &Path) -> Result<Sample>
 fn counted_by(daemon: Option<&Daemon>) -> Result<Switched> {
     let Some(daemon) = daemon else { return Ok(Switched::default()) };
     let mut client = Client::connect(daemon.socket())?;
-    let slots = client.list_jobs()?.jobs.iter().map(|job| job.slots).sum();
-    Ok(Switched { slots, flushes: client.status()?.status.flushes })
+    let jobs = client.list_jobs()?.jobs;
+    Ok(Switched {
+        slots: jobs.iter().map(|job| job.slots).sum(),
+        in_slot_ns: jobs.iter().map(|job| job.in_slot_ns).sum(),
+        flushes: client.status()?.status.flushes,
+    })
 }
 
 /// Copies that run until they are told to end, over a window of whole frames.
@@ -237,20 +243,22 @@ fn window(
     let steps = || programs.iter().map(Program::steps).sum::<Result<i64>>();
     let (counted_then, steps_then, began) = (counted_by(daemon)?, steps()?, Instant::now());
     std::thread::sleep(whole_frames(lab.length(LENGTH), slice));
-    let (steps_now, length) = (steps()?, began.elapsed());
-    let phases = phases::between(&counted_then, &counted_by(daemon)?, length);
+    let (made, length, counted) = (steps()? - steps_then, began.elapsed(), counted_by(daemon)?);
+    let phases = phases::between(&counted_then, &counted, length);
+    let in_slots_s = (counted.in_slot_ns - counted_then.in_slot_ns) as f64 / 1e9;
     let seen = daemon.map_or_else(Sample::default, |daemon| daemon.look_at(now_ns()));
     programs.iter().try_for_each(Program::tell_to_end)?;
     let counts = programs.into_iter().map(Program::finish).collect::<Result<Vec<_>>>()?;
     let counts = Counts::of_all(counts.into_iter());
     let sample = seen.with([
-        (RATE, (steps_now - steps_then) as f64 / length.as_secs_f64()),
+        (RATE, made as f64 / length.as_secs_f64()),
         (SENT, counts.sent as f64),
         (LOST, counts.lost() as f64),
         (DOUBLED, counts.doubled as f64),
         (WRONG, counts.wrong as f64),
     ]);
-    Ok(sample.with_all(phases))
+    let of_slots = (in_slots_s > 0.0).then(|| (SLOT_RATE, made as f64 / in_slots_s));
+    Ok(sample.with_all(of_slots.into_iter().collect()).with_all(phases))
 }
 
 /// Copies of NPB, which verify their results, from their start to the end of the last one.
@@ -270,7 +278,7 @@ fn whole_runs(subject: &Subject, way: Way, daemon: Option<&Daemon>) -> Result<Sa
     }
     ensure!(longest_s > 0.0, "{} takes no time: take a larger class", subject.name);
     // Jobs that have ended are in no list any more: their slots are not known.
-    let counted = Switched { slots: counted_then.slots, ..counted_by(daemon)? };
+    let counted = Switched { flushes: counted_by(daemon)?.flushes, ..Switched::default() };
     let phases = phases::between(&counted_then, &counted, began.elapsed());
     Ok(seen.with([(RATE, way.copies as f64 / longest_s)]).with_all(phases))
 }
@@ -309,6 +317,8 @@ fn compare(report: &mut Report, subjects: &[Subject], slices: &[Duration]) {
             let lost = report.ratio(&net, &alone, RATE).map(loss_percent);
             // The time of one is the rate of the other.
             let longer = report.ratio(&shared, &net, RATE);
+            report.ratio(&net, &alone, SLOT_RATE);
+            report.ratio(&shared, &net, SLOT_RATE);
             let part = report.mean(&net, phases::PART);
             if slice == PAPERS {
                 report.judge(&net, &linux, RATE, Better::More);

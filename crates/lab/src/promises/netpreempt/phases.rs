@@ -24,6 +24,7 @@ pub const PART: &str = "phases_percent";
 #[derive(Default)]
 pub struct Switched {
     pub slots: i64,
+    pub in_slot_ns: i64,
     /// Absent while no port was opened.
     pub flushes: Option<Flushes>,
 }
@@ -81,7 +82,7 @@ mod tests {
         let (ports, longest_ns) = (4, 90_000);
         let flushes =
             Flushes { ports, flushes, failed, flush_ns, save_ns, switch_ns, longest_ns };
-        Switched { slots, flushes: Some(flushes) }
+        Switched { slots, in_slot_ns: 0, flushes: Some(flushes) }
     }
 
     #[test]

@@ -9,8 +9,8 @@ use crate::harness::options::Takes::{self, Backend, Paper, Plain, Seconds, Threa
 use crate::harness::report::Report;
 use crate::promises::{
     accounts, arrival, auto, barrier, barriers, build, calls, clients, coscheduled, doctor, fill,
-    frames, hostile, hosts, idle, kill, lateness, net, netpreempt, openmp, programs, reading, release, share,
-    switch, views, watching,
+    frames, hostile, hosts, idle, kill, lateness, net, netpreempt, openmp, programs, reading,
+    release, share, switch, views, watching,
 };
 use crate::published::{
     batch, deadlines, holes, hydro, noise, overhead, priority, skew, slices, slow_network, solvers,

@@ -80,8 +80,7 @@ mod tests {
     fn switched(slots: i64, flushes: i64, failed: i64, ns: [i64; 3]) -> Switched {
         let [flush_ns, save_ns, switch_ns] = ns;
         let (ports, longest_ns) = (4, 90_000);
-        let flushes =
-            Flushes { ports, flushes, failed, flush_ns, save_ns, switch_ns, longest_ns };
+        let flushes = Flushes { ports, flushes, failed, flush_ns, save_ns, switch_ns, longest_ns };
         Switched { slots, in_slot_ns: 0, flushes: Some(flushes) }
     }
 

@@ -32,6 +32,7 @@ const ROOMS: [(&str, &[&str]); 24] = [
             "gang-engine",
             "gang-etcd",
             "gang-linux",
+            "gang-net",
             "gang-protocol",
             "gang-schedule",
             "gang-timetable",

@@ -3,9 +3,9 @@
 //! Problem: the daemon flushes the port while the program computes, and decides whether the program
 //! waits for itself. It sees the page at any moment, between any two instructions.
 //!
-//! Approach: all words are written by the thread that holds the lock of the domain. What makes a
-//! thread look again is counted before it is taken from a medium, and what is sent before it is
-//! sent. So whoever reads the page twice, and finds the same numbers, has seen what held in between.
+//! Approach: all words are written by the thread that holds the lock of the domain. Things that
+//! make a thread look again are counted before they are taken from a medium, and frames before they
+//! are sent. So a reader that finds the same numbers twice knows what held in between.
 //!
 //! The ring for frames that the host holds, and three words, are the daemon's. A ring that makes no
 //! sense is left out; a moment until which frames are held back counts only if it is near.
@@ -168,10 +168,15 @@ impl Page {
         self.set(word::LOOKED, self.get(word::EVENTS));
     }
 
-    /// Frames are carried from now on. Daemons that hold frames back see either that, or find that
-    /// they are held back.
-    pub fn begin_carrying(&self) {
+    /// Frames are carried from now on; true where none is to be begun. A daemon that holds frames
+    /// back sees that some may be begun, or this finds that they are held back.
+    pub fn begin_carrying(&self) -> bool {
         self.word(word::BUSY).store(1, Ordering::SeqCst);
+        let is_held = self.is_held();
+        if is_held {
+            self.set(word::BUSY, 2);
+        }
+        is_held
     }
 
     pub fn end_carrying(&self) {
@@ -179,7 +184,7 @@ impl Page {
     }
 
     /// Whether the daemon wants no frame to be begun.
-    pub fn is_held(&self) -> bool {
+    fn is_held(&self) -> bool {
         let until_ns = self.word(word::HELD_UNTIL).load(Ordering::SeqCst);
         until_ns != 0 && flush::is_held(until_ns, monotonic_ns())
     }

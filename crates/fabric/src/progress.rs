@@ -109,7 +109,7 @@ impl State {
     /// Takes frames from the socket, and sends what channels have to send.
     pub fn carry(&mut self) {
         let Some(mut socket) = self.socket.take() else { return };
-        self.page.begin_carrying();
+        let is_held = self.page.begin_carrying();
         // Frames that the host holds came before those in the socket.
         while let Some((from, frame)) = self.page.take_spilled() {
             self.arrive_frame(from, &frame);
@@ -132,7 +132,6 @@ impl State {
         }
         self.end_acknowledged();
         let now_ns = self.now_ns();
-        let is_held = self.page.is_held();
         let mut backlog = 0;
         let mut frame = Vec::new();
         for n in 0..self.ways.len() {

@@ -451,7 +451,7 @@ fn page_that_lies_harms_its_own_job_alone() {
     let liar = Job::start(&daemon, "liar", "lies", "udp", 2);
     let honest = Job::start(&daemon, "honest", "live", "udp", 2);
     for turn in 0..40 {
-        // Whatever it says, there is an answer.
+        // There is an answer to everything that it says.
         let _ = daemon.client().snapshot(liar.id, turn % 20 == 0).unwrap();
         let snapshot = honest.snapshot(&daemon);
         assert_eq!(names(&snapshot.state), "running", "{snapshot:?}");

@@ -401,11 +401,11 @@ pub struct OneJob {
 
 /// Say how the program of a job stands: running, terminated, deadlocked or stalled
 ///
-/// Flushes the ports of the job twice: senders stop for a moment, and what was sent is held by hosts.
-/// Where no message went between the two, threads that wait for messages that nobody can send any
-/// more are deadlocked, and processes that have waited or polled for 10 s are stalled. Lists the
-/// ports, and who waits for whom. It takes a program that sends its messages by libgang-fi.so (gang
-/// run --net).
+/// Flushes the ports of the job twice: senders stop for a moment, and what was sent is held by
+/// hosts. Where no message went between the two, threads that wait for messages that nobody can
+/// send any more are deadlocked, and processes that have waited or polled for 10 s are stalled.
+/// Lists the ports, and who waits for whom. It takes a program that sends its messages by
+/// libgang-fi.so (gang run --net).
 #[derive(Debug, Args)]
 pub struct Snapshot {
     #[command(flatten)]

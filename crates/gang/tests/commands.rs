@@ -571,6 +571,30 @@ fn why_is_a_paragraph_and_json() {
 }
 
 #[test]
+fn snapshot_is_text_json_or_a_file() {
+    let place = Fake::with_jobs(vec![job(3, "lu.C"), job(4, "sp")]).place();
+    let text = stdout(&place.output(&["snapshot", "lu.C"]));
+    let first = "job 3: deadlocked since 1970-01-01 00:00:01 UTC: processes wait for messages";
+    assert!(text.starts_with(first), "{text}");
+    assert!(text.contains("4 flushes, 1 failed; on average 20"), "{text}");
+    let file = place.path("channels.json");
+    let name = file.to_str().unwrap();
+    let said = stdout(&place.output(&["snapshot", "3", "--out", name, "--json"]));
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert!(said["state"] == "deadlocked" && said.get("contents").is_none(), "{said}");
+    let written = std::fs::read_to_string(&file).unwrap();
+    let written: serde_json::Value = serde_json::from_str(&written).unwrap();
+    assert_eq!(written["contents"][0]["bytes"], "00ff");
+    assert_eq!(written["contents"][0]["sequence"], 7);
+    // A program that goes on leaves the file as it was.
+    let output = place.output(&["snapshot", "sp", "--out", name]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("messages went"), "{}", stderr(&output));
+    assert!(std::fs::read_to_string(&file).unwrap().contains("00ff"));
+    assert_eq!(place.output(&["snapshot", "9"]).status.code(), Some(1));
+}
+
+#[test]
 fn metrics_go_to_standard_output_or_replace_a_file() {
     let place = Fake::with_jobs(vec![job(3, "lu.C")]).place();
     let text = stdout(&place.output(&["metrics"]));

@@ -46,7 +46,7 @@ pub struct Daemon {
     /// Hears of jobs that have ended.
     pub ended: EndedJobs,
     pub measuring: Measuring,
-    /// What programs of jobs send messages by.
+    /// Ports by which programs of jobs send messages.
     pub ports: Ports,
     /// Keeps the program that proves jobs of policy `auto`.
     pub prover: Prover,

@@ -13,9 +13,10 @@
 //! all that it has sent are acknowledged; nobody has to take a message for that, since credits are
 //! given for what there is room for.
 //!
-//! A program that does not call acknowledges nothing, and its host holds what comes for it. Then the
-//! daemon of that host sends a *receipt*. A receipt ends a flush as an acknowledgement does, and
-//! nothing else: frames are kept, and sent again, until the program itself has acknowledged them.
+//! A program that does not call acknowledges nothing, and its host holds what comes for it. Then
+//! the daemon of that host sends a *receipt*. A receipt ends a flush as an acknowledgement does,
+//! and nothing else: frames are kept, and sent again, until the program itself has acknowledged
+//! them.
 //!
 //! The time until a frame is sent again follows RFC 6298: four deviations beyond the mean of the
 //! round trips of frames that were sent once, doubled with each turn, within bounds. It goes on for

@@ -1,14 +1,14 @@
 //! The flush of a gang's ports around the end of its slot, as data.
 //!
 //! Problem: a flush is to be over when the slot is, and to take no more of the slot than it must. A
-//! program may compute for seconds without a call, and acknowledges nothing meanwhile. A peer may be
-//! gone, and never answer.
+//! program may compute for seconds without a call, and acknowledges nothing meanwhile. A peer may
+//! be gone, and never answer.
 //!
 //! Approach: the host says what it holds for the program, in its place: frames that the program has
 //! taken, and those that lie in its page's ring ([`Held`]). A frame is *under way* until the peer
-//! has acknowledged it, or the peer's host has. A flush begins ahead of the edge by what the longest
-//! of the last flushes took ([`Lead`]). It fails after a time that the settings bound; then the gang
-//! keeps what it has for another slice, and nothing is lost.
+//! has acknowledged it, or the peer's host has. A flush begins ahead of the edge by what the
+//! longest of the last flushes took ([`Lead`]). It fails after a time that the settings bound; then
+//! the gang keeps what it has for another slice, and nothing is lost.
 //!
 //! The numbers of a port's page are the program's, who may write there what it likes. So no
 //! number here is an index or a length, and sums do not overflow.
@@ -47,7 +47,7 @@ impl Numbers {
 #[derive(Clone, Debug, Default)]
 pub struct Held {
     numbers: BTreeSet<u64>,
-    /// What the peer was sent as a receipt last.
+    /// The number in the last receipt to the peer.
     receipted: u64,
 }
 

@@ -4,8 +4,8 @@
 //! and got. Neither side may be misled by the other.
 //!
 //! Approach: a memfd with one word for each fact, which its writer alone writes. The daemon reads
-//! copies of the page and never maps it. Numbers that make no sense are taken for "computes" and for
-//! frames that are under way, or harm the port's own job alone.
+//! copies of the page and never maps it. Numbers that make no sense are taken for "computes" and
+//! for frames that are under way, or harm the port's own job alone.
 //!
 //! | bytes | field | writer |
 //! |---|---|---|
@@ -71,7 +71,7 @@ pub mod word {
     pub const POSITION: usize = 112;
     /// Calls that made no progress and did not wait: a program that polls makes them.
     pub const POLLS: usize = 120;
-    /// 1 while frames are carried to and from the socket.
+    /// 1 while frames are carried to and from the socket, 2 if none is begun meanwhile.
     pub const BUSY: usize = 128;
     /// 1 once the port is closed.
     pub const CLOSED: usize = 136;
@@ -119,7 +119,9 @@ pub struct Head {
     pub taken: u64,
     pub position: u64,
     pub polls: u64,
+    /// Frames are carried at this moment, and perhaps begun.
     pub is_busy: bool,
+    pub may_begin: bool,
     pub is_closed: bool,
     pub peers: u64,
     pub thread: u64,
@@ -161,6 +163,7 @@ impl Head {
             position: word(word::POSITION),
             polls: word(word::POLLS),
             is_busy: word(word::BUSY) != 0,
+            may_begin: !matches!(word(word::BUSY), 0 | 2),
             is_closed: word(word::CLOSED) != 0,
             peers: word(word::PEERS),
             thread: word(word::THREAD),
@@ -305,6 +308,12 @@ mod tests {
         assert_eq!((head.turn, head.awaited), (7, Some(BTreeSet::from([10, 20]))));
         put(&mut bytes, word::AWAITED, 65);
         assert_eq!(Head::read(&bytes).unwrap().awaited, None, "more than have names");
+        let busy = |value| {
+            let mut bytes = page();
+            put(&mut bytes, word::BUSY, value);
+            Head::read(&bytes).map(|head| (head.is_busy, head.may_begin)).unwrap()
+        };
+        assert_eq!([0, 1, 2].map(busy), [(false, false), (true, true), (true, false)]);
         bytes[0] = 0;
         assert_eq!(Head::read(&bytes), None);
     }

@@ -1,7 +1,8 @@
 //! The ring for frames that a host holds for a port: the daemon writes, and the port reads.
 //!
 //! Problem: both sides see the same memory, and neither may trust the other. A daemon that believed
-//! a made-up position would write elsewhere; a port that believed a made-up length would read there.
+//! a made-up position would write elsewhere; a port that believed a made-up length would read
+//! there.
 //!
 //! Approach: positions only grow, in bytes since the beginning. A record is a head and a frame, and
 //! never goes over the end of the ring: where there is no room before the end, a head of length 0
@@ -40,7 +41,7 @@ pub struct Head {
     pub length: u16,
 }
 
-/// What a reader finds at its position.
+/// The find of a reader at its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     Nothing,

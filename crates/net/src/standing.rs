@@ -2,8 +2,8 @@
 //! has been stalled for long.
 //!
 //! Problem: a process that polls for messages may do something else next, and nobody sees that it
-//! will not. Ports may be of other hosts, or not be opened yet, and a process that has died is about
-//! to be missed by those that wait for it. A false alarm is worse than none.
+//! will not. Ports may be of other hosts, or not be opened yet, and a process that has died is
+//! about to be missed by those that wait for it. A false alarm is worse than none.
 //!
 //! Approach: a deadlock is what [`Global`] finds of ports whose threads wait without a timeout.
 //! All that is not known counts as one process more, which computes: ports that are waited for and
@@ -11,8 +11,9 @@
 //! too, until their peers have missed them. With processes that poll taken for such that wait, the
 //! same finds a program that is *stalled*, once that has held for [`STALLED_NS`].
 //!
-//! Properties: a program with outsiders is not terminated. One in which a port that is not closed neither waits nor polls, or has
-//! something to take, is not terminated. What is deadlocked was so at both looks and in between.
+//! Properties: a program with outsiders is not terminated. One in which a port that is not closed
+//! neither waits nor polls, or has something to take, is not terminated. A
+//! deadlock held at both looks and in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +25,7 @@ pub const STALLED_NS: u64 = 10_000_000_000;
 /// All that is not seen.
 const UNSEEN: Rank = Rank(u32::MAX);
 
-/// What a port does.
+/// The activity of a port's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {
     Computes,

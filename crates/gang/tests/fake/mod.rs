@@ -422,6 +422,50 @@ impl v1::VarlinkInterface for Fake {
         call.reply(Vec::new(), Vec::new())
     }
 
+    fn get_net_key(&self, call: &mut dyn v1::Call_GetNetKey, _: i64) -> varlink::Result<()> {
+        call.reply("00".repeat(16))
+    }
+
+    fn add_port(&self, call: &mut dyn v1::Call_AddPort, _: i64, _: i64) -> varlink::Result<()> {
+        call.reply()
+    }
+
+    /// Job 3 stands still; the program of another one goes on, so that its contents are not there.
+    fn get_snapshot(
+        &self,
+        call: &mut dyn v1::Call_GetSnapshot,
+        job: i64,
+        contents: bool,
+    ) -> varlink::Result<()> {
+        let is_still = job == 3;
+        let in_channel = v1::InChannel {
+            pid: 11,
+            medium: "shm".into(),
+            from: "12".into(),
+            sequence: 7,
+            bytes: "00ff".into(),
+        };
+        call.reply(v1::Snapshot {
+            job,
+            at_ns: 2_000_000_000,
+            state: if is_still { v1::GlobalState::deadlocked } else { v1::GlobalState::running },
+            since_ns: is_still.then_some(1_000_000_000),
+            is_flushed: is_still,
+            ports: Vec::new(),
+            flushes: v1::Flushes {
+                ports: 0,
+                flushes: 4,
+                failed: 1,
+                flush_ns: 60_000,
+                save_ns: 3_000,
+                switch_ns: 3_000,
+                longest_ns: 40_000,
+            },
+            contents: (contents && is_still).then(|| vec![in_channel]),
+            not_there: (contents && !is_still).then(|| "messages went".into()),
+        })
+    }
+
     fn get_slot_page(&self, call: &mut dyn v1::Call_GetSlotPage, _: i64) -> varlink::Result<()> {
         call.reply("/nowhere".into())
     }

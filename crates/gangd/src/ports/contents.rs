@@ -1,4 +1,4 @@
-//! What is in the channels to a port: its queue in shared memory, and the ring for its socket.
+//! The contents of channels to a port: its queue in shared memory, and the ring for its socket.
 
 use std::{fs::File, net::SocketAddr, os::unix::fs::FileExt};
 

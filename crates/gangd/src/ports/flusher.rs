@@ -23,7 +23,8 @@ const MISSED_NS: u64 = 2_000_000;
 impl Daemon {
     /// Flushes ports until the daemon ends.
     pub fn flush_ports(&self) {
-        let mut priority = ThreadPriority::of(&self.client_priority, None);
+        // Clients are not to wait for flushes, nor flushes for them.
+        let mut priority = ThreadPriority::of(&self.client_priority.of_its_own(), None);
         let mut buffer = port::buffer();
         let (mut came, mut at_most) = (0, None);
         // The last end of a slot of each gang that was flushed, or missed.
@@ -99,7 +100,10 @@ impl Daemon {
                 continue;
             }
             let edge_ns = clock::monotonic_ns() + end_ns.saturating_sub(now_ns);
-            gang.flush(edge_ns, timeout_ns, buffer);
+            if !gang.flush(edge_ns, timeout_ns, buffer) {
+                let late_ns = now_ns.saturating_sub(due_ns);
+                tracing::debug!(%job, late_ns, why = gang.why_unsettled(), "a flush failed");
+            }
             *locked(&of.shown) = gang.shown();
         }
         next

@@ -132,6 +132,18 @@ impl Gang {
         is_settled
     }
 
+    /// The reason why a flush is not over, for the log.
+    pub fn why_unsettled(&mut self) -> String {
+        let of_port = |port: &mut Port| {
+            let Some(View { head, under_way, .. }) = port.view() else {
+                return format!("the page of process {} cannot be read", port.pid);
+            };
+            let carries = if head.is_busy { ", carries frames" } else { "" };
+            format!("process {}: {under_way} under way{carries}", port.pid)
+        };
+        self.ports.iter_mut().map(of_port).collect::<Vec<_>>().join("; ")
+    }
+
     /// Waits for a frame, or for a short time.
     fn rest(&self) {
         let sockets = self.ports.iter().filter_map(Port::socket);
@@ -176,7 +188,7 @@ impl Gang {
         Look { views, seen, stands: self.stands.clone(), is_settled }
     }
 
-    /// What is in the channels to all ports, by the places of these.
+    /// The contents of the channels to all ports, by the places of these.
     pub fn contents(&self, look: &Look) -> Vec<(usize, Held)> {
         let of_port = |(at, port): (usize, &Port)| {
             let view = look.views.get(at).and_then(Option::as_ref);

@@ -6,8 +6,8 @@
 //! Approach: a port shares a page with the daemon ([`gang_net::port`]), which also takes copies of
 //! the descriptors of its queue and its socket. A thread of the daemon ([`flusher`]) holds back the
 //! frames of a gang, reads its sockets in its place, puts what came into rings of its pages, and
-//! tells the senders' hosts by receipts ([`port`], [`gang`]). What lies in a queue in shared memory
-//! is held already.
+//! tells the senders' hosts by receipts ([`port`], [`gang`]). Packets in a queue in shared
+//! memory are held already.
 //!
 //! Pages are copied by read(2) and write(2), and never mapped: a page that is cut short or lies
 //! harms its own job alone. Sockets are the program's, so the daemon sends nothing that the program

@@ -52,7 +52,7 @@ struct AtHost {
     held: Held,
     /// Frames of the port that the peer's host holds: all below.
     receipted: u64,
-    /// What the port itself has taken, as its page said last.
+    /// Frames that the port itself has taken, as its page said last: all below.
     expected: u64,
 }
 
@@ -79,13 +79,13 @@ pub struct Port {
     is_gone: bool,
 }
 
-/// What a port shows at one moment.
+/// The page of a port at one moment.
 #[derive(Debug)]
 pub struct View {
     pub head: Head,
     /// Frames that are under way from it.
     pub under_way: u64,
-    /// The head's numbers say that frames are carried, or there are too many peers.
+    /// Frames may be begun at this moment, or there are too many peers.
     pub is_unclear: bool,
 }
 
@@ -161,10 +161,10 @@ impl Port {
         let _ = self.page.write_all_at(&value.to_le_bytes(), at as u64);
     }
 
-    /// What the port shows now; none if its page cannot be read.
+    /// The page as it is now; none if it cannot be read.
     pub fn view(&mut self) -> Option<View> {
         let head = read_head(&self.page)?;
-        let (mut under_way, mut is_unclear) = (0_u64, head.is_busy);
+        let (mut under_way, mut is_unclear) = (0_u64, head.may_begin);
         is_unclear |= head.peers > PEERS_MAX as u64;
         for peer in self.peers(&head).into_iter().filter(|peer| peer.is_live) {
             let whom = (peer.socket, peer.rank);
@@ -194,7 +194,7 @@ impl Port {
         let Some((socket, own)) = &self.socket else { return };
         let mut failed = 0;
         loop {
-            // What there is no room for stays with the kernel.
+            // Datagrams for which there is no room stay with the kernel.
             let room = |frame| spill::room(self.written, head.spill_read, SPILL_LENGTH, frame);
             if room(usize::from(u16::MAX)).is_none() || is_over() {
                 break;
@@ -317,7 +317,7 @@ impl Port {
         read_head(&self.page).is_some_and(|head| self.has_inbound(&head))
     }
 
-    /// What is known of the port at this moment.
+    /// All that is known of the port at this moment.
     pub fn seen(&mut self, proc_root: &Path, view: &View) -> Seen {
         let head = &view.head;
         self.is_gone |= process::has_ended(self.pidfd.as_fd());

@@ -123,7 +123,7 @@ impl Daemon {
             for _ in 0..ATTEMPTS {
                 let held = gang.contents(&look);
                 let (is_flushed_now, now) = round(&mut gang);
-                // What stands as it did was so while it was read.
+                // Numbers that are the same stood still while contents were read.
                 let is_same = is_flushed && is_flushed_now && numbers(&look) == numbers(&now);
                 (is_flushed, look) = (is_flushed_now, now);
                 if is_same {

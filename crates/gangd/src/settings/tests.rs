@@ -82,6 +82,7 @@ fn example_has_every_key() {
         "[cluster]",
         "[clock]",
         "[slurm]",
+        "[net]",
         "[classes.batch]",
         "[working_hours]",
     ];
@@ -410,4 +411,18 @@ fn time_of_slurm_is_accounted_for_where_asked() {
     let (off, on) = (settings("").unwrap(), settings("[slurm]\naccount_time = true").unwrap());
     assert_eq!(off.what_needs_a_restart(&on), ["slurm"]);
     assert!(!off.renewed(on).slurm_account_time);
+}
+
+#[test]
+fn flush_timeout_is_bounded_and_changes_at_once() {
+    let of = |text: &str| settings(text).map(|read| read.flush_timeout);
+    assert_eq!(of("").unwrap(), Duration::from_micros(200));
+    assert_eq!(of("[net]\nflush_timeout = '1ms'").unwrap(), Duration::from_millis(1));
+    for wrong in ["19us", "6ms", "soon"] {
+        let error = of(&format!("[net]\nflush_timeout = '{wrong}'")).unwrap_err();
+        assert!(format!("{error:#}").starts_with("net.flush_timeout: "), "{error:#}");
+    }
+    let (old, new) = (settings("").unwrap(), settings("[net]\nflush_timeout = '1ms'").unwrap());
+    assert!(old.what_needs_a_restart(&new).is_empty());
+    assert_eq!(old.renewed(new).flush_timeout, Duration::from_millis(1));
 }

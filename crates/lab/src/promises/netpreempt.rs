@@ -3,9 +3,9 @@
 //!
 //! Two copies of a program of MPI with two ranks run as gangs, whose messages go by gangd's
 //! provider, so that their ports are flushed at each switch. They are compared with one such gang
-//! alone, with the same gangs on MPI's own shared memory, which nobody flushes, and with plain Linux
-//! over TCP. Programs have the communication patterns of six of the NAS Parallel Benchmarks, or are
-//! these themselves (`--npb`).
+//! alone, and with the same gangs on MPI's own shared memory, which nobody flushes. Two copies
+//! under plain Linux send by TCP. Programs have the communication patterns of six of the NAS
+//! Parallel Benchmarks, or are these themselves (`--npb`).
 
 mod phases;
 
@@ -211,7 +211,7 @@ fn measure(lab: &Lab, subject: &Subject, way: Way, dir: &Path) -> Result<Sample>
     }
 }
 
-/// What the daemon has counted of all gangs.
+/// The counts of all gangs by now.
 fn counted_by(daemon: Option<&Daemon>) -> Result<Switched> {
     let Some(daemon) = daemon else { return Ok(Switched::default()) };
     let mut client = Client::connect(daemon.socket())?;
@@ -376,7 +376,7 @@ fn counted(report: &mut Report, subjects: &[Subject], slices: &[Duration]) -> Op
     Some(Estimate { value: lost + doubled + wrong, interval: None, samples })
 }
 
-/// What the flushes of this program would take on clusters, by arithmetic.
+/// The time of this program's flushes on clusters, by arithmetic.
 fn projected(report: &Report, subject: &Subject) -> Option<String> {
     let net = Way::gangs(Medium::Gang, PAPERS).name(subject);
     let flush_us = report.mean(&net, phases::FLUSH)?.value;

@@ -18,7 +18,7 @@ pub fn find(directory: &Path, benchmark: &str, class: &str, ranks: usize) -> Res
     })
 }
 
-/// What a benchmark prints at its end: that its results are right, and its own time in seconds.
+/// The time of a benchmark in seconds, by its output, which has to say that it is verified.
 pub fn time_s(output: &str) -> Result<f64> {
     let value = |key: &str| {
         let line = output.lines().find(|line| line.trim_start().starts_with(key));

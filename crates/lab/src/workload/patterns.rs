@@ -1,5 +1,5 @@
-//! Programs of Open MPI with the communication patterns of six of the NAS Parallel Benchmarks. Every
-//! word that their ranks receive is verified, and each message has a number.
+//! Programs of Open MPI with the communication patterns of six of the NAS Parallel Benchmarks.
+//! Ranks verify every word that they receive, and each message has a number.
 //!
 //! A program goes on until it is told that it is enough. It shares a page with the lab: how far it
 //! is, and what each rank has sent and received.
@@ -86,7 +86,7 @@ pub fn command(
     command
 }
 
-/// What ranks have sent and received.
+/// Messages as ranks count them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub sent: i64,

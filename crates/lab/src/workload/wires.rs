@@ -62,12 +62,12 @@ pub struct Wire<'a> {
     pub program: &'a Path,
     /// The CPUs of both processes.
     pub cpus: [usize; 2],
-    /// What the library is asked for.
+    /// A provider, or a word for messages where the library takes none.
     pub asked: &'a str,
     pub environment: &'a [(&'a str, String)],
 }
 
-/// What a pair prints.
+/// The times that a pair prints.
 #[derive(Debug, Deserialize)]
 pub struct Times {
     /// Round trips that are timed together.

@@ -20,7 +20,7 @@ const LONGEST: &str = "flush_us_longest";
 /// All phases of all gangs, as a part of the time.
 pub const PART: &str = "phases_percent";
 
-/// What a daemon has counted of all gangs by a moment.
+/// Counts of a daemon of all gangs, by a moment.
 #[derive(Default)]
 pub struct Switched {
     pub slots: i64,

@@ -9,8 +9,8 @@ use crate::harness::options::Takes::{self, Backend, Paper, Plain, Seconds, Threa
 use crate::harness::report::Report;
 use crate::promises::{
     accounts, arrival, auto, barrier, barriers, build, calls, clients, coscheduled, doctor, fill,
-    frames, hostile, hosts, idle, kill, lateness, openmp, programs, reading, release, share,
-    switch, views, watching, whole,
+    frames, hostile, hosts, idle, kill, lateness, net, netpreempt, openmp, programs, reading,
+    release, share, switch, views, watching, whole,
 };
 use crate::published::{
     batch, deadlines, holes, hydro, noise, overhead, priority, skew, slices, slow_network, solvers,
@@ -73,7 +73,7 @@ const ON_ALL_CPUS: &[Takes] = &[Seconds, Plain, WatchPlain, Backend, Paper];
 const OF_GANGD: &[Takes] = &[Seconds, Threads, Backend, Paper];
 
 /// Those of the papers first, in their order.
-pub const EXPERIMENTS: [Experiment; 43] = [
+pub const EXPERIMENTS: [Experiment; 45] = [
     Experiment {
         name: "gauss",
         about: "Gaussian elimination beside competitors, by the number of threads (L35)",
@@ -374,6 +374,24 @@ pub const EXPERIMENTS: [Experiment; 43] = [
         takes: &[Seconds, Backend],
         spec: Some(&[]),
         ..with!(hosts::Hosts)
+    },
+    Experiment {
+        name: "net",
+        about: "Messages within a host by each medium, beside libfabric and UCX",
+        details: "It needs gcc and the headers of libfabric (package libfabric-dev). A medium that \
+                  cannot be had is left out, and the report says why.",
+        takes: &[Seconds],
+        spec: Some(&[]),
+        ..plain!(net::run)
+    },
+    Experiment {
+        name: "netpreempt",
+        about: "What gangs pay for messages whose context changes hands with the CPUs (S8 to S10)",
+        details: "It needs root, and Open MPI (packages openmpi-bin and libopenmpi-dev). A round \
+                  takes about ten minutes.",
+        takes: &[Seconds, Backend],
+        spec: Some(&["--slices", "20ms,100ms"]),
+        ..with!(netpreempt::NetPreempt)
     },
     Experiment {
         name: "barriers",

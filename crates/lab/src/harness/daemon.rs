@@ -224,7 +224,13 @@ impl Daemon {
 
     /// The command that makes a program a gang of this daemon: `gang run … --`.
     pub fn gang_run(&self, cpus: usize, weight: Option<u32>) -> Command {
+        self.gang_run_with(&[], cpus, weight)
+    }
+
+    /// The same, with more options.
+    pub fn gang_run_with(&self, more: &[&str], cpus: usize, weight: Option<u32>) -> Command {
         let mut command = self.gang(&["run", "-n", &cpus.to_string()]);
+        command.args(more);
         if self.only_watch {
             command.args(["--policy", "none"]);
         }

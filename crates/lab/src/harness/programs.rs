@@ -1,5 +1,6 @@
 //! Where the programs are that experiments start.
 
+use std::env::consts::ARCH;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
@@ -13,6 +14,8 @@ pub struct Programs {
     pub gangd: Option<PathBuf>,
     /// The static library, for programs that are compiled.
     libgang: Option<PathBuf>,
+    /// The libfabric provider.
+    provider: Option<PathBuf>,
 }
 
 impl Programs {
@@ -26,6 +29,7 @@ impl Programs {
             gang: gang.or_else(|| first("gang", &places)),
             gangd: gangd.or_else(|| first("gangd", &places)),
             libgang: first("libgang.a", &library_places(&lab)),
+            provider: first("libgang-fi.so", &library_places(&lab)),
             lab,
         })
     }
@@ -36,7 +40,8 @@ impl Programs {
         let mut hasher = DefaultHasher::new();
         // It lies beside this one, wherever both are installed.
         let doctor = Some(self.lab.with_file_name("gang-doctor")).filter(|path| path.is_file());
-        let all = [Some(&self.lab), self.gang.as_ref(), self.gangd.as_ref(), doctor.as_ref()];
+        let [gang, gangd, provider] = [&self.gang, &self.gangd, &self.provider].map(Option::as_ref);
+        let all = [Some(&self.lab), gang, gangd, doctor.as_ref(), provider];
         for path in all.into_iter().flatten() {
             let bytes =
                 std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
@@ -59,6 +64,17 @@ impl Programs {
         }
     }
 
+    /// The directory of the libfabric provider.
+    pub fn provider(&self) -> Result<&Path> {
+        match self.provider.as_deref().and_then(Path::parent) {
+            Some(directory) => Ok(directory),
+            None => bail!(
+                "libgang-fi.so was not found beside gang-lab or in ../../lib: run `make build` where \
+                 the headers of libfabric are (libfabric-dev)"
+            ),
+        }
+    }
+
     pub fn libgang(&self) -> Result<&Path> {
         match &self.libgang {
             Some(path) => Ok(path),
@@ -69,10 +85,13 @@ impl Programs {
     }
 }
 
-/// Beside this program, where cargo puts it, or in PREFIX/lib, seen from PREFIX/libexec/gangd.
+/// Beside this program, where cargo puts it, or in the directories of libraries below PREFIX, seen
+/// from PREFIX/libexec/gangd.
 fn library_places(lab: &Path) -> Vec<PathBuf> {
     let beside = lab.parent().unwrap_or(Path::new("."));
-    vec![beside.to_path_buf(), beside.join("../../lib")]
+    let of_triplet = format!("../../lib/{ARCH}-linux-gnu");
+    let of_prefix = ["../../lib", &of_triplet, "../../lib64"].map(|place| beside.join(place));
+    [vec![beside.to_path_buf()], of_prefix.to_vec()].concat()
 }
 
 fn places(lab: &Path, path: &[PathBuf]) -> Vec<PathBuf> {
@@ -105,7 +124,8 @@ mod tests {
         let [lab, gangd] = ["gang-lab", "gangd"].map(|name| dir.path().join(name));
         fs::write(&lab, "lab").unwrap();
         fs::write(&gangd, "one").unwrap();
-        let programs = Programs { lab, gang: None, gangd: Some(gangd.clone()), libgang: None };
+        let (gang, libgang, provider) = Default::default();
+        let programs = Programs { lab, gang, gangd: Some(gangd.clone()), libgang, provider };
         let before = programs.identity().unwrap();
         assert_eq!(programs.identity().unwrap(), before);
         fs::write(&gangd, "two").unwrap();

@@ -39,7 +39,7 @@ pub struct Group {
     pub promises: &'static [&'static Promise],
 }
 
-pub const GROUPS: [Group; 10] = [
+pub const GROUPS: [Group; 11] = [
     Group {
         name: "Programs that share the machine",
         promises: &[
@@ -124,6 +124,19 @@ pub const GROUPS: [Group; 10] = [
             &HOSTS_REFUSED,
             &HOSTS_AGAIN,
             &HOSTS_MESSAGES,
+        ],
+    },
+    Group {
+        name: "Messages within gangs",
+        promises: &[
+            &NET_LATENCY_SHM,
+            &NET_LATENCY_UDP,
+            &NET_BANDWIDTH_SHM,
+            &NETPREEMPT_LOST,
+            &NETPREEMPT_OVER_SHM,
+            &NETPREEMPT_PHASES_20MS,
+            &NETPREEMPT_PHASES_100MS,
+            &NETPREEMPT_SLOWDOWN,
         ],
     },
     Group {
@@ -871,6 +884,82 @@ pub const HOSTS_MESSAGES: Promise = Promise {
     last: last(XEON, "2026-11-30", "one round", 1.04, None),
     remark: Some("By Linux alone the two pairs send 0.585 of it together."),
     command: "gang lab hosts",
+    ..PLAIN
+};
+
+pub const NET_LATENCY_SHM: Promise = Promise {
+    id: "net-latency-shm",
+    sentence: "By shared memory a message of 8 bytes takes no longer than by libfabric's shm.",
+    must: AtMost(1.1),
+    unit: "of it",
+    command: "gang lab net",
+    ..PLAIN
+};
+
+pub const NET_LATENCY_UDP: Promise = Promise {
+    id: "net-latency-udp",
+    sentence: "By UDP over loopback a message of 8 bytes takes less time than by libfabric's \
+               tcp;ofi_rxm.",
+    must: AtMost(0.8),
+    unit: "of it",
+    command: "gang lab net",
+    ..PLAIN
+};
+
+pub const NET_BANDWIDTH_SHM: Promise = Promise {
+    id: "net-bandwidth-shm",
+    sentence: "By shared memory messages of 1 MiB have the bandwidth of libfabric's shm.",
+    must: AtLeast(0.9),
+    unit: "of it",
+    command: "gang lab net",
+    ..PLAIN
+};
+
+pub const NETPREEMPT_LOST: Promise = Promise {
+    id: "netpreempt-lost",
+    sentence: "Of two gangs whose ports are flushed at each switch no message is lost, doubled or \
+               wrong.",
+    must: AtMost(0.0),
+    unit: "messages",
+    command: "gang lab netpreempt --slices 20ms,100ms",
+    ..PLAIN
+};
+
+pub const NETPREEMPT_OVER_SHM: Promise = Promise {
+    id: "netpreempt-over-shm",
+    sentence: "Two gangs whose ports are flushed take no longer than on MPI's own shared memory, \
+               slices of 100 ms, the worst of six programs.",
+    must: AtMost(1.03),
+    unit: "of it",
+    command: "gang lab netpreempt --slices 20ms,100ms",
+    ..PLAIN
+};
+
+pub const NETPREEMPT_PHASES_20MS: Promise = Promise {
+    id: "netpreempt-phases-20ms",
+    sentence: "With slices of 20 ms flushes take little of the time, the worst of six programs.",
+    must: Below(4.0),
+    unit: "%",
+    command: "gang lab netpreempt --slices 20ms,100ms",
+    ..PLAIN
+};
+
+pub const NETPREEMPT_PHASES_100MS: Promise = Promise {
+    id: "netpreempt-phases-100ms",
+    sentence: "With slices of 100 ms flushes take little of the time, the worst of six programs.",
+    must: Below(1.0),
+    unit: "%",
+    command: "gang lab netpreempt --slices 20ms,100ms",
+    ..PLAIN
+};
+
+pub const NETPREEMPT_SLOWDOWN: Promise = Promise {
+    id: "netpreempt-slowdown",
+    sentence: "Two gangs lose little of what one does alone, slices of 100 ms, the worst of six \
+               programs (S10).",
+    must: Below(9.0),
+    unit: "%",
+    command: "gang lab netpreempt --slices 20ms,100ms",
     ..PLAIN
 };
 

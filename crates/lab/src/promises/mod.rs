@@ -19,6 +19,8 @@ pub mod idle;
 pub mod kill;
 pub mod lateness;
 pub mod list;
+pub mod net;
+pub mod netpreempt;
 pub mod openmp;
 pub mod programs;
 pub mod reading;

@@ -14,7 +14,9 @@ pub mod edges;
 pub mod gauss;
 pub mod hog;
 pub mod matmul;
+pub mod npb;
 pub mod own;
+pub mod patterns;
 pub mod phases;
 pub mod ranks;
 pub mod release;
@@ -25,6 +27,7 @@ pub mod steps;
 pub mod stream;
 pub mod tick;
 pub mod window;
+pub mod wires;
 pub mod work;
 
 use std::time::Duration;

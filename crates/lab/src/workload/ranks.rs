@@ -29,7 +29,7 @@ pub const HYDRO: &str = include_str!("ranks/hydro.c");
 pub const EXCHANGE: &str = include_str!("ranks/exchange.c");
 
 /// All programs begin with it.
-const PAGE_C: &str = include_str!("ranks/page.c");
+pub const PAGE_C: &str = include_str!("ranks/page.c");
 const LAUNCHER: &str = "mpirun.mpich";
 const COMPILER: (&str, &str) = ("mpicc.mpich", "the package libmpich-dev");
 

@@ -30,15 +30,19 @@ use std::{
     time::Duration,
 };
 
+use gang_conductor::{Accounts, quota::Quota};
 use gang_net::{Key, Stands, Sums};
-use gang_schedule::JobId;
+use gang_schedule::{JobId, UserId};
 
 use self::gang::Gang;
 use crate::error::Error;
 
-/// Ports of one job, and of all jobs: each takes up to four descriptors of the daemon.
+/// Ports of one job. Each takes up to four descriptors of the daemon.
 const OF_JOB_MAX: usize = 1_024;
-const ALL_MAX: usize = 4_096;
+
+/// Ports of all jobs, of which no user has more than half of what others leave.
+const QUOTA: Quota =
+    Quota { maximum: 4_096, of_user: 4_096, names: ["ports of all jobs", "ports of a user"] };
 
 /// The ports of all jobs.
 #[derive(Default)]
@@ -61,6 +65,7 @@ struct Jobs {
 /// The ports of a job.
 struct OfJob {
     key: Key,
+    user: UserId,
     gang: Mutex<Gang>,
     /// The last that is known, for those who only look.
     shown: Mutex<Shown>,
@@ -90,8 +95,8 @@ fn drawn() -> io::Result<Key> {
 }
 
 impl Ports {
-    /// The key of a job's ports; the first call draws it.
-    fn key(&self, job: JobId) -> Result<Key, Error> {
+    /// The key of the ports of a user's job; the first call draws it.
+    fn key(&self, job: JobId, user: UserId) -> Result<Key, Error> {
         if let Some(of) = self.of(job) {
             return Ok(of.key);
         }
@@ -100,7 +105,7 @@ impl Ports {
             reason: error.to_string(),
         })?;
         let mut jobs = locked(&self.jobs);
-        Ok(jobs.all.entry(job).or_insert_with(|| Arc::new(OfJob::new(key))).key)
+        Ok(jobs.all.entry(job).or_insert_with(|| Arc::new(OfJob::new(key, user))).key)
     }
 
     fn of(&self, job: JobId) -> Option<Arc<OfJob>> {
@@ -108,16 +113,24 @@ impl Ports {
     }
 
     /// Takes a port, unless there are as many as may be.
-    fn add(&self, job: JobId, of: &OfJob, port: port::Port) -> Result<(), Error> {
-        let all: usize = self.each().iter().map(|(_, of)| locked(&of.shown).ports).sum();
+    fn add(
+        &self,
+        job: JobId,
+        of: &OfJob,
+        port: port::Port,
+        accounts: &Accounts,
+    ) -> Result<(), Error> {
+        let (mut his, mut all) = (0, 0);
+        for (_, other) in self.each() {
+            let ports = locked(&other.shown).ports;
+            all += ports;
+            his += if other.user == of.user { ports } else { 0 };
+        }
+        QUOTA.admit(accounts, of.user, his, all)?;
         let mut gang = locked(&of.gang);
         gang.forget_closed();
-        for (limit, count, maximum) in
-            [("ports of all jobs", all, ALL_MAX), ("ports of a job", gang.open(), OF_JOB_MAX)]
-        {
-            if count >= maximum {
-                return Err(Error::LimitReached { limit, maximum });
-            }
+        if gang.open() >= OF_JOB_MAX {
+            return Err(Error::LimitReached { limit: "ports of a job", maximum: OF_JOB_MAX });
         }
         gang.add(port);
         *locked(&of.shown) = gang.shown();
@@ -194,7 +207,7 @@ impl Ports {
 }
 
 impl OfJob {
-    fn new(key: Key) -> OfJob {
-        OfJob { key, gang: Mutex::default(), shown: Mutex::default() }
+    fn new(key: Key, user: UserId) -> OfJob {
+        OfJob { key, user, gang: Mutex::default(), shown: Mutex::default() }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use gang_linux::{clock, process};
 use gang_net::{Doing, Seen, Stands};
 use gang_protocol::v1;
-use gang_schedule::JobId;
+use gang_schedule::{JobId, UserId};
 
 use super::{
     Shown, contents,
@@ -33,10 +33,15 @@ impl Daemon {
         Ok(pid)
     }
 
+    /// The account of a job.
+    fn payer(&self, job: JobId) -> Result<UserId, Error> {
+        Ok(self.conductor.ask(move |state| Ok::<_, Error>(state.job(job)?.spec.user))??)
+    }
+
     /// The key of a job's ports, as text.
     pub fn net_key(&self, peer: Peer, job: JobId) -> Result<String, Error> {
         self.permit_member(peer, job, "have the key of a job's ports")?;
-        let key = self.ports.key(job)?;
+        let key = self.ports.key(job, self.payer(job)?)?;
         Ok(hexadecimal(&key.0))
     }
 
@@ -46,7 +51,7 @@ impl Daemon {
         let odd = |accepted: &str| Error::invalid("page", page, accepted);
         let number = i32::try_from(page).ok().filter(|it| *it >= 0);
         let number = number.ok_or_else(|| odd("the descriptor of a port's page"))?;
-        let key = self.ports.key(job)?;
+        let key = self.ports.key(job, self.payer(job)?)?;
         let port = Port::open(pid, number, key).map_err(|refused| match refused {
             Refused::Kernel(what, error) => Error::Failed {
                 operation: format!("{what} of a port of process {pid}"),
@@ -58,7 +63,7 @@ impl Daemon {
         // The number may have become another process's before the copies were taken.
         peer.seen("add a port", &self.roots)?;
         let of = self.ports.of(job).ok_or(Error::NoSuchJob(job))?;
-        self.ports.add(job, &of, port)?;
+        self.ports.add(job, &of, port, &self.settings().accounts)?;
         // A job may end while its port comes.
         if self.conductor.ask(move |state| state.job(job).is_err())? {
             self.ports.end(job);

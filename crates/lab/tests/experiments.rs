@@ -138,7 +138,7 @@ fn barrier_under_gangd_needs_gangd() {
     assert!(conditions(&report).contains(&"2 copies, gangd 20ms"));
     gangs_are_reported(&report, |_| true);
     let measures = report["measures"].as_array().unwrap();
-    assert_eq!(measures.len(), 2, "{measures:?}");
+    assert_eq!(measures.len(), 1, "{measures:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The contents of channels to a port: its queue in shared memory, and the ring for its socket.
 
-use std::{fs::File, net::SocketAddr, os::unix::fs::FileExt};
+use std::{collections::BTreeSet, fs::File, net::SocketAddr, os::unix::fs::FileExt};
 
 use gang_net::{
     Frame,
@@ -26,7 +26,8 @@ pub enum From {
     Socket(SocketAddr),
 }
 
-/// All that is there, in order: at most as many as a queue has cells, and a ring has room for.
+/// All that is there, in order: at most as many as a queue has cells, and a ring has room for. A
+/// frame that was sent again is there once.
 pub fn read(queue: Option<&File>, page: &File, written: u64, head: &Head) -> Vec<Held> {
     let mut all = Vec::new();
     let cells = head.position..head.position.saturating_add(queue::CELLS);
@@ -35,6 +36,7 @@ pub fn read(queue: Option<&File>, page: &File, written: u64, head: &Head) -> Vec
         all.push(packet);
     }
     let mut read = head.spill_read;
+    let mut seen = BTreeSet::new();
     loop {
         let of_ring = |at: usize| {
             let mut head = [0; spill::HEAD];
@@ -50,7 +52,12 @@ pub fn read(queue: Option<&File>, page: &File, written: u64, head: &Head) -> Vec
                 if page.read_exact_at(&mut bytes, (SPILL + at) as u64).is_err() {
                     return all;
                 }
-                let sequence = Frame::read(&bytes).map_or(0, |frame| frame.header.sequence);
+                let frame = Frame::read(&bytes).ok();
+                let sequence = frame.as_ref().map_or(0, |frame| frame.header.sequence);
+                let has_payload = frame.is_some_and(|frame| !frame.payload.is_empty());
+                if has_payload && !seen.insert((head.from, sequence)) {
+                    continue;
+                }
                 all.push(Held { from: From::Socket(head.from), sequence, bytes });
             }
         }

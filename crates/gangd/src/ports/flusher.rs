@@ -15,8 +15,9 @@ use crate::{conduct::client_priority::ThreadPriority, conduct::state::State, dae
 /// Programs are looked at as often, at the most, and at the least.
 const LOOK_SOON_NS: u64 = 100_000_000;
 const LOOK_NS: u64 = 500_000_000;
-/// The conductor is asked for plans no more often.
+/// The conductor is asked for plans no more often; and where it has none ahead, as often.
 const ASK_NS: u64 = 5_000_000;
+const UNPLANNED_NS: u64 = 50_000_000;
 /// A slot's end that was missed by so much is not caught up with.
 const MISSED_NS: u64 = 2_000_000;
 
@@ -44,7 +45,10 @@ impl Daemon {
             };
             let timeout_ns = self.settings().flush_timeout.as_nanos() as u64;
             let asked_ns = clock::utc_ns();
-            let again_ns = horizon_ns.max(asked_ns + ASK_NS).min(asked_ns + LOOK_NS);
+            let again_ns = match horizon_ns > asked_ns {
+                true => horizon_ns.clamp(asked_ns + ASK_NS, asked_ns + LOOK_NS),
+                false => asked_ns + UNPLANNED_NS,
+            };
             loop {
                 let next = self.flush_due(&open, &ends, &mut done, timeout_ns, &mut buffer);
                 self.look_at_due(&open);

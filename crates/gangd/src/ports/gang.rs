@@ -114,7 +114,7 @@ impl Gang {
     /// One round: true where nothing was under way.
     fn settle(&mut self, buffer: &mut Buffer, is_over: &impl Fn() -> bool) -> bool {
         for port in &mut self.ports {
-            let Some(view) = port.view() else { continue };
+            let Some(view) = port.view().filter(|view| !port.has_ended(view)) else { continue };
             port.drain(&view.head, buffer, is_over);
             port.send_receipts(&view.head, is_over);
         }
@@ -125,6 +125,10 @@ impl Gang {
                 is_settled = false;
                 continue;
             };
+            // Nobody hears of what one that has ended has sent.
+            if port.has_ended(&view) {
+                continue;
+            }
             port.drain(&view.head, buffer, is_over);
             let view = port.view();
             is_settled &= view.is_some_and(|view| view.is_settled());

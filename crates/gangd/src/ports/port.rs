@@ -221,11 +221,12 @@ impl Port {
             }
             let whom = (from, header.from);
             let is_told = self.at_host.contains_key(&whom) || self.at_host.len() < PEERS_TOLD_MAX;
+            if is_told {
+                // An acknowledgement in the ring says as much as a receipt.
+                let of = self.at_host.entry(whom).or_default();
+                of.receipted = of.receipted.max(header.acknowledged);
+            }
             if header.flags.is_receipt {
-                if is_told {
-                    let of = self.at_host.entry(whom).or_default();
-                    of.receipted = of.receipted.max(header.acknowledged);
-                }
                 continue;
             }
             let Some(place) = room(length) else { break };
@@ -356,6 +357,11 @@ impl Port {
             self.disturbed += 1;
         }
         true
+    }
+
+    /// It sends and takes nothing any more, as far as was seen.
+    pub fn has_ended(&self, view: &View) -> bool {
+        self.is_gone || view.head.is_closed
     }
 
     /// It sends and takes nothing any more.

@@ -118,6 +118,9 @@ not_implemented! {
     get_switches, Call_GetSwitches, i64;
     get_history, Call_GetHistory, Option<i64>, Option<i64>, Option<i64>;
     get_slot_page, Call_GetSlotPage, i64;
+    get_net_key, Call_GetNetKey, i64;
+    add_port, Call_AddPort, i64, i64;
+    get_snapshot, Call_GetSnapshot, i64, bool;
     set_signals, Call_SetSignals, i64, bool;
     suspend, Call_Suspend, i64;
     resume, Call_Resume, i64;

@@ -279,7 +279,8 @@ fn whole_runs(subject: &Subject, way: Way, daemon: Option<&Daemon>) -> Result<Sa
     ensure!(longest_s > 0.0, "{} takes no time: take a larger class", subject.name);
     // Jobs that have ended are in no list any more: their slots are not known.
     let counted = Switched { flushes: counted_by(daemon)?.flushes, ..Switched::default() };
-    let phases = phases::between(&counted_then, &counted, began.elapsed());
+    let mut phases = phases::between(&counted_then, &counted, began.elapsed());
+    phases.remove(phases::SLOTS);
     Ok(seen.with([(RATE, way.copies as f64 / longest_s)]).with_all(phases))
 }
 

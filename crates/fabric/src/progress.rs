@@ -12,7 +12,7 @@ use crate::{
     address, packet::Head, page::Awaited, queue::Next, spans::Foreign, state::State, udp::Came,
 };
 
-/// Packets and frames that are taken in one go.
+/// Packets that are taken in one go.
 const AT_ONCE: usize = 64;
 /// Frames to one peer in one go.
 const FRAMES_AT_ONCE: usize = 64;
@@ -119,16 +119,14 @@ impl State {
                 self.is_refused(address);
             }
         }
-        for _ in 0..AT_ONCE {
-            match socket.receive() {
-                Came::Nothing => break,
-                Came::Frame(from, bytes) => self.arrive_frame(from, bytes),
-                Came::Refused(address) => self.is_refused(address),
-                Came::Other(error) => {
-                    (self.log)(false, &format!("UDP: {error}"));
-                    break;
+        match socket.receive() {
+            Came::Frames(count) => {
+                for (from, bytes) in (0..count).filter_map(|n| socket.frame(n)) {
+                    self.arrive_frame(from, bytes);
                 }
             }
+            Came::Refused(address) => self.is_refused(address),
+            Came::Other(error) => (self.log)(false, &format!("UDP: {error}")),
         }
         self.end_acknowledged();
         let now_ns = self.now_ns();
@@ -156,6 +154,7 @@ impl State {
                 way.publish(&mut self.page, is_dead);
                 socket.send(way.to, &frame);
             }
+            socket.flush();
             backlog += usize::from(way.channel.backlog() > 0);
         }
         self.page.set_backlog(backlog);

@@ -74,7 +74,11 @@ impl Daemon {
             }
             let processes = group.processes()?.into_iter().chain(in_other);
             for process in processes.filter_map(|pid| ProcessHandle::open(pid).ok()) {
-                self.jobs.cgroups.move_in(&record.placement, &process)?;
+                let moved = self.jobs.cgroups.move_in(&record.placement, &process);
+                // One that has ended since they were listed keeps no other out.
+                if process.is_alive() {
+                    moved?;
+                }
             }
         }
         self.jobs.cgroups.remove_other(&record.placement);

@@ -385,8 +385,10 @@ fn four_ranks_that_wait_for_each_other_are_seen() {
             assert_eq!(port.waits_for, Some(vec![pid((rank + 1) % 4)]), "{medium} {rank}");
         }
         // The daemon sees it by itself, too.
-        let text = gang_daemon::stdout(&daemon.output(&["why", &job.id.to_string()]));
-        assert!(text.contains("deadlocked since "), "{text}");
+        wait_until("gang why says so", || {
+            let text = gang_daemon::stdout(&daemon.output(&["why", &job.id.to_string()]));
+            text.contains("deadlocked since ")
+        });
         let text = gang_daemon::stdout(&daemon.output(&["snapshot", &job.id.to_string()]));
         assert!(text.contains("deadlocked since ") && text.contains("rank 1"), "{text}");
         assert!(text.contains("to save and restore"), "{text}");

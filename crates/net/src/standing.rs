@@ -74,12 +74,32 @@ pub struct Standing {
     polling: Global,
     deadlocked_ns: Option<u64>,
     stalled_ns: Option<u64>,
+    /// The ports at the last look, and what came of it.
+    last: (Vec<Seen>, Stands),
 }
 
 impl Standing {
     /// Takes note of all ports at a look. Nothing was under way where `is_settled`; processes that
     /// have no port might open one where `has_outsiders`.
+    ///
+    /// Where no port of a program that stands has sent or taken anything, and each waits as before,
+    /// the program stands yet, also at a look that is not settled.
     pub fn looked(
+        &mut self,
+        now_ns: u64,
+        is_settled: bool,
+        has_outsiders: bool,
+        ports: &[Seen],
+    ) -> Stands {
+        if !is_settled && self.last.0 == ports && self.last.1 != Stands::Running {
+            return self.last.1.clone();
+        }
+        let stands = self.judged(now_ns, is_settled, has_outsiders, ports);
+        self.last = (ports.to_vec(), stands.clone());
+        stands
+    }
+
+    fn judged(
         &mut self,
         now_ns: u64,
         is_settled: bool,
@@ -220,6 +240,13 @@ mod tests {
         assert_eq!(standing.looked(2, false, false, &ports), Stands::Running, "under way");
         assert_eq!(standing.looked(3, true, false, &ports), Stands::Running);
         assert!(matches!(standing.looked(4, true, false, &ports), Stands::Deadlocked(4, _)));
+        assert!(matches!(standing.looked(5, false, false, &ports), Stands::Deadlocked(4, _)));
+        add_sent(&mut ports[2]);
+        assert_eq!(standing.looked(5, false, false, &ports), Stands::Running, "it goes on");
+        for _ in 0..2 {
+            standing.looked(5, true, false, &ports);
+        }
+        assert!(matches!(standing.looked(5, true, false, &ports), Stands::Deadlocked(5, _)));
         ports[3].has_inbound = true;
         assert_eq!(standing.looked(5, true, false, &ports), Stands::Running);
         assert_eq!(standing.looked(6, true, false, &ports), Stands::Running);

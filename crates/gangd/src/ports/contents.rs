@@ -26,8 +26,8 @@ pub enum From {
     Socket(SocketAddr),
 }
 
-/// All that is there, in order: at most as many as a queue has cells, and a ring has room for. A
-/// frame that was sent again is there once.
+/// All that is there of messages, in order: at most as many as a queue has cells, and a ring has
+/// room for. A frame that was sent again is there once.
 pub fn read(queue: Option<&File>, page: &File, written: u64, head: &Head) -> Vec<Held> {
     let mut all = Vec::new();
     let cells = head.position..head.position.saturating_add(queue::CELLS);
@@ -52,12 +52,11 @@ pub fn read(queue: Option<&File>, page: &File, written: u64, head: &Head) -> Vec
                 if page.read_exact_at(&mut bytes, (SPILL + at) as u64).is_err() {
                     return all;
                 }
-                let frame = Frame::read(&bytes).ok();
-                let sequence = frame.as_ref().map_or(0, |frame| frame.header.sequence);
-                let has_payload = frame.is_some_and(|frame| !frame.payload.is_empty());
-                if has_payload && !seen.insert((head.from, sequence)) {
+                let header = Frame::read(&bytes).ok().map(|frame| frame.header);
+                let sequence = header.filter(|it| it.flags.is_data).map(|it| it.sequence);
+                let Some(sequence) = sequence.filter(|&it| seen.insert((head.from, it))) else {
                     continue;
-                }
+                };
                 all.push(Held { from: From::Socket(head.from), sequence, bytes });
             }
         }

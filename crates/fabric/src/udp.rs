@@ -68,10 +68,9 @@ impl Messages {
         // SAFETY: all zero is a value of these.
         let zeroed: (libc::sockaddr_storage, libc::mmsghdr) = unsafe { mem::zeroed() };
         let mut names = vec![zeroed.0; AT_ONCE].into_boxed_slice();
-        let vectors = buffer.chunks_exact_mut(FRAME_MAX).map(|chunk| libc::iovec {
-            iov_base: chunk.as_mut_ptr().cast(),
-            iov_len: chunk.len(),
-        });
+        let vectors = buffer
+            .chunks_exact_mut(FRAME_MAX)
+            .map(|chunk| libc::iovec { iov_base: chunk.as_mut_ptr().cast(), iov_len: chunk.len() });
         let mut vectors: Box<[libc::iovec]> = vectors.collect();
         let mut headers = vec![zeroed.1; AT_ONCE].into_boxed_slice();
         for (n, header) in headers.iter_mut().enumerate() {

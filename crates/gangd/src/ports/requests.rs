@@ -35,7 +35,7 @@ impl Daemon {
 
     /// The account of a job.
     fn payer(&self, job: JobId) -> Result<UserId, Error> {
-        Ok(self.conductor.ask(move |state| Ok::<_, Error>(state.job(job)?.spec.user))??)
+        self.conductor.ask(move |state| Ok::<_, Error>(state.job(job)?.spec.user))?
     }
 
     /// The key of a job's ports, as text.

@@ -450,18 +450,23 @@ impl Roster {
         let mut new = Vec::new();
         let has_own = members.has_own_attributes() || !pins.all_own().is_empty();
         let everywhere = members.everywhere.clone();
-        // One of a backend that changes no policy is as its owner has it.
-        let is_roots = self.owner_uid.is_none() || members.keeps_attributes;
+        // One of a backend that changes no policy is as its owner has it; the first ones are no
+        // copies of members, and root may make its threads real-time.
+        let may_be_copies =
+            self.owner_uid.is_some() && !members.keeps_attributes && !members.threads().is_empty();
         let came = members.update(&self.numbers, |tid| {
             new.push(tid);
-            let now = thread::first_attributes(tid, is_roots).ok()?;
-            let mut cpus = thread::affinity(tid).ok()?;
-            if cpus != everywhere && !pins.were_given(&cpus) {
-                cpus = thread::cpus_allowed(proc_root, tid).ok()?;
-            }
             let single = singles.iter().find(|single| single.tid == tid);
             let original = single.map(|single| single.normal.into());
             let original = pins.own(tid).or(original);
+            let now = match may_be_copies && original.is_none() {
+                true => thread::attributes_of_copy(tid),
+                false => thread::attributes(tid),
+            };
+            let (now, mut cpus) = (now.ok()?, thread::affinity(tid).ok()?);
+            if cpus != everywhere && !pins.were_given(&cpus) {
+                cpus = thread::cpus_allowed(proc_root, tid).ok()?;
+            }
             let were_given = pins.were_given(&cpus);
             let starter = || process::starter(proc_root, tid).ok();
             let starter = has_own.then(starter).flatten();

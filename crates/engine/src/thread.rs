@@ -79,16 +79,17 @@ fn change(tid: u32, now: &Attributes, then: &Attributes) -> io::Result<()> {
     if then.nice < now.nice { sched::set_nice(tid, then.nice) } else { Ok(()) }
 }
 
-/// How a thread is scheduled that is seen for the first time.
+/// How a thread is scheduled that a member has started, as it is seen for the first time. Not for
+/// root's threads.
 ///
 /// The kernel may have copied a thread that was given back what it had: the copy is as in a slot,
 /// and its children would be real-time, too. Its owner cannot have made it so where the thread has
-/// no right to be real-time (`RLIMIT_RTPRIO`) and is not root's. The copy gets the flag then, and
-/// is as any other that gangd has raised.
-pub fn first_attributes(tid: u32, is_roots: bool) -> io::Result<Attributes> {
+/// no right to be real-time (`RLIMIT_RTPRIO`). The copy gets the flag then, and is as any other
+/// that gangd has raised.
+pub fn attributes_of_copy(tid: u32) -> io::Result<Attributes> {
     let now = attributes(tid)?;
     let flagged = Attributes { reset_on_fork: true, ..now };
-    if flagged == now || !is_raised(&flagged) || is_roots || sched::may_be_realtime(tid) {
+    if flagged == now || !is_raised(&flagged) || sched::may_be_realtime(tid) {
         return Ok(now);
     }
     sched::set_policy(tid, &to_linux(&flagged))?;

@@ -144,10 +144,11 @@ const SCHEDULING_RUN: Section = Section::Terms(
              while a slot ends. sched_setscheduler(2) and sched_setattr(2) fail with EPERM for who \
              may not clear the flag (without CAP_SYS_NICE). A gang that has no competitors is as \
              its owner has it. sched_setparam(2) and pthread_setschedprio(3) with priority 0 fail \
-             with EINVAL in a slot of SCHED_FIFO, which has none. Out of its slot, a thread is SCHED_IDLE where \
-             its cgroup cannot be idle: then sched_setscheduler(2) and sched_setattr(2) refuse \
-             the other policies with EPERM, unless RLIMIT_NICE permits them. Where gangd stops \
-             processes (gang status: backend signal), calls that signal(7) names as interrupted \
+             with EINVAL in a slot of SCHED_FIFO, which has none. Out of its slot, a thread is \
+             SCHED_IDLE where its cgroup cannot be idle: then sched_setscheduler(2) and \
+             sched_setattr(2) refuse the other policies with EPERM, unless RLIMIT_NICE permits \
+             them. Where gangd stops processes (gang status: backend signal), calls that signal(7) \
+             names as interrupted \
              by a stop fail with EINTR. Where the kernel groups real-time threads \
              (CONFIG_RT_GROUP_SCHED), a thread in its slot cannot move to a group of the cpu \
              controller of version 1 whose cpu.rt_runtime_us is 0 (EINVAL). No other call fails. \
